@@ -1,0 +1,184 @@
+#include "core/base/file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "core/base/error.hpp"
+
+namespace fastllm {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail_errno(const char* what, const fs::path& path, int code) {
+  Status status = code == ENOENT ? Status::kNotFound : Status::kUnavailable;
+  throw Error(status, fmt::format("cannot {} {}: {}", what, path.string(), errno_text(code)));
+}
+
+// Opens a regular file for reading; a folder, pipe or device is refused by name.
+int open_regular(const fs::path& path, struct stat& info) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) fail_errno("read", path, errno);
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw Error(Status::kInvalid, fmt::format("expected a regular file at {}, found something else", path.string()));
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::string errno_text(int code) { return std::system_category().message(code); }
+
+std::string read_file(const fs::path& path, uint64_t limit) {
+  struct stat info {};
+  Descriptor fd(open_regular(path, info));
+  if (uint64_t(info.st_size) > limit) {
+    throw Error(Status::kInvalid, fmt::format("expected at most {} bytes in {}, found {}", limit, path.string(), info.st_size));
+  }
+  std::string content(size_t(info.st_size), '\0');
+  size_t done = 0;
+  while (done < content.size()) {
+    ssize_t n = ::read(fd.get(), content.data() + done, content.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_errno("read", path, errno);
+    if (n == 0) break;
+    done += size_t(n);
+  }
+  content.resize(done);
+  return content;
+}
+
+void sync_path(const fs::path& path) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd.get() < 0) fail_errno("open", path, errno);
+  if (::fsync(fd.get()) != 0) fail_errno("sync", path, errno);
+}
+
+void make_directories(const fs::path& path) {
+  std::error_code code;
+  fs::create_directories(path, code);
+  if (code) throw Error(Status::kUnavailable, fmt::format("cannot make the folder {}: {}", path.string(), code.message()));
+}
+
+void write_file_atomic(const fs::path& path, std::string_view content) {
+  fs::path aside = path;
+  aside += fmt::format(".tmp.{}", ::getpid());
+  try {
+    {
+      Descriptor fd(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+      if (fd.get() < 0) fail_errno("write", aside, errno);
+      size_t done = 0;
+      while (done < content.size()) {
+        ssize_t n = ::write(fd.get(), content.data() + done, content.size() - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) fail_errno("write", aside, errno);
+        done += size_t(n);
+      }
+      if (::fsync(fd.get()) != 0) fail_errno("sync", aside, errno);
+    }
+    if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("rename to", path, errno);
+  } catch (...) {
+    ::unlink(aside.c_str());
+    throw;
+  }
+  sync_path(path.has_parent_path() ? path.parent_path() : fs::path("."));
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  struct stat info {};
+  Descriptor fd(open_regular(path, info));
+  size_ = size_t(info.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) {
+    size_ = 0;
+    fail_errno("map", path, errno);
+  }
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+TemporaryDirectory::TemporaryDirectory(std::string_view prefix) {
+  std::string pattern = (fs::temp_directory_path() / fmt::format("{}.XXXXXX", prefix)).string();
+  if (!::mkdtemp(pattern.data())) fail_errno("make a temporary folder", pattern, errno);
+  path_ = pattern;
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+namespace {
+
+class Sha256 {
+ public:
+  Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    FASTLLM_ASSERT(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
+  }
+  void add(const void* data, size_t size) { FASTLLM_ASSERT(EVP_DigestUpdate(context_.get(), data, size) == 1); }
+  std::string hex() {
+    unsigned char digest[32];
+    FASTLLM_ASSERT(EVP_DigestFinal_ex(context_.get(), digest, nullptr) == 1);
+    std::string text;
+    for (unsigned char byte : digest) text += fmt::format("{:02x}", byte);
+    return text;
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
+};
+
+}  // namespace
+
+std::string sha256_hex(std::string_view bytes) {
+  Sha256 hash;
+  hash.add(bytes.data(), bytes.size());
+  return hash.hex();
+}
+
+std::string sha256_file_hex(const fs::path& path) {
+  MappedFile file(path);
+  Sha256 hash;
+  hash.add(file.bytes().data(), file.size());
+  return hash.hex();
+}
+
+}  // namespace fastllm

@@ -1,0 +1,60 @@
+// Files, with errors that name the path and the reason. Thread-safe: no state.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace fastllm {
+
+// Whole file as bytes; refuses more than `limit` bytes (hostile until checked).
+std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64_t(1) << 30);
+
+// Complete or absent: writes beside, syncs, renames over `path`, syncs the folder.
+void write_file_atomic(const std::filesystem::path& path, std::string_view content);
+
+// Flushes a file's or a folder's content to the disk.
+void sync_path(const std::filesystem::path& path);
+
+// Makes the folder and its parents; an existing folder is fine.
+void make_directories(const std::filesystem::path& path);
+
+// A read-only view of a whole file. An empty file gives an empty view.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  size_t size() const { return size_; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// A folder below the system's temporary one that goes away with the object; for tests and set-aside work.
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(std::string_view prefix = "fastllm");
+  ~TemporaryDirectory();
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// SHA-256 as 64 hexadecimal digits.
+std::string sha256_hex(std::string_view bytes);
+std::string sha256_file_hex(const std::filesystem::path& path);
+
+// Text of errno for messages: "No space left on device".
+std::string errno_text(int code);
+
+}  // namespace fastllm

@@ -1,0 +1,75 @@
+// Declared configuration: every key that exists, core's and plugins' alike. One list drives reading, defaults, errors,
+// help, the JSON Schema, the dumps and the reference page in docs/.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/config/node.hpp"
+
+namespace fastllm::config {
+
+// Values equal FASTLLM_I64 ... of <fastllm/plugin.h>, plus two of core's own.
+enum class Type {
+  kInt, kReal, kBool, kText, kNode, kIntList, kRealList, kTextList,
+  kBigInt,     // an integer of any size
+  kTextDict,   // map of text to text
+};
+
+// How important a key is: what a dump of a given verbosity leaves out when it has its default (training-config.md 2.3).
+enum Level { kCore = 0, kOptional = 10, kFeature = 10, kPerformance = 20, kStability = 20, kLogging = 30, kExpert = 40,
+             kTesting = 40, kDebug = 50, kDeprecated = 80, kWip = 80, kDerived = 100 };
+
+// What a value other than the default does for a key that only the reference's implementation gives a meaning
+// (training-config.md, policy): accepted with one log line, or refused.
+enum class Policy { kHonoured, kNoEffect, kRefused };
+
+struct Field {
+  std::string path;      // below the block it is declared in
+  Type type = Type::kText;
+  std::string fallback;  // default as YAML text: "1024", "[]", "null"
+  std::string help;      // one sentence with the unit
+  int level = kFeature;
+  bool required = false, nullable = false;
+  bool architecture = false;  // part of a checkpoint's identity
+  bool derived = false;       // computed, never written
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+  bool exclusive_minimum = false;
+  std::vector<std::string> choices = {};
+  std::vector<std::string> aliases = {};  // older paths (whole paths below the same block), accepted with a warning
+  Policy policy = Policy::kHonoured;
+  std::string policy_reason = {};         // for kRefused: why
+};
+
+// All keys of a program. Blocks nest by dots in paths; polymorphic and keyed blocks are declared apart.
+// Order of declaration is the order of dumps.
+class Schema {
+ public:
+  Schema();
+  ~Schema();
+  Schema(Schema&&) noexcept;
+  Schema& operator=(Schema&&) noexcept;
+
+  // block: where the field's path begins ("model.base_model", "" for the root).
+  void add(const std::string& block, const Field& field);
+  void add(const std::string& block, const std::vector<Field>& fields);
+  // One sentence for a block, shown in help, JSON Schema and the reference page.
+  void describe(const std::string& block, const std::string& help);
+  // A key of a later release ("training.evaluators") and what to say ("training.validation (one set)").
+  void add_later_name(const std::string& path, const std::string& today);
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fastllm::config

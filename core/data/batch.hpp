@@ -1,0 +1,42 @@
+// What the loader gives to a step, and what a dataset gives to the loader.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace fastllm::data {
+
+constexpr int64_t kIgnoredLabel = -100;
+
+struct Span { int64_t first = 0, last = 0; };  // inclusive token positions
+
+struct Sample {
+  std::vector<int64_t> tokens;              // sequence_length + 1
+  std::vector<Span> loss_masking_spans;     // relative to the sample
+  std::vector<int64_t> document_lengths;    // pieces of documents in order; they add up to sequence_length + 1
+};
+
+// A fixed number of samples; item(i) is a pure function of the data and i. Any thread.
+class SampledDataset {
+ public:
+  virtual ~SampledDataset() = default;
+  virtual int64_t size() const = 0;
+  virtual void get(int64_t index, Sample& sample) const = 0;
+  virtual std::string name() const = 0;
+  // For provenance: changes when the files do. One line a file.
+  virtual std::vector<std::string> fingerprints() const = 0;
+};
+
+// One micro-batch: [samples, length] row-major int64 each. Lives until the step is over.
+struct Batch {
+  int64_t samples = 0, length = 0;
+  std::vector<int64_t> tokens, labels;      // labels: the next token, kIgnoredLabel where none counts
+  std::vector<int64_t> positions;           // in the document when documents are separated, else in the sample
+  std::vector<int64_t> documents;           // number of the document in the sample; all 0 when they are not separated
+  std::vector<int32_t> cu_seqlens;          // cumulative lengths of the attention ranges over samples * length
+  int64_t valid_labels = 0;
+};
+
+}  // namespace fastllm::data

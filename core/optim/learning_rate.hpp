@@ -1,0 +1,25 @@
+// Learning rate as a function of the update number (training-config.md 4.11).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace fastllm::optim {
+
+enum class DecayStyle { kConstant, kLinear, kPower, kCosine };
+
+struct LearningRate {
+  double base = 1e-4;
+  DecayStyle decay_style = DecayStyle::kConstant;
+  std::optional<int64_t> decay_iterations;  // the update at which decay ends, warmup included
+  double decay_power = 1;
+  int64_t warmup_iterations = 0;
+  double minimum = 0;
+  std::string schedule;                     // "linear,10,0,0.001;constant,100,0.001": replaces the others; "": unset
+
+  void validate() const;                    // throws Error(kInvalid); text begins with the key ("decay_iterations: ...")
+  double at(int64_t update) const;          // update: 1 for the first successful one
+};
+
+}  // namespace fastllm::optim

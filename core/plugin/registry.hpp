@@ -1,0 +1,80 @@
+// Shared libraries found at run time: by name in the search path, or by path. Manifests are read before anything is loaded.
+// abi.md 1 (handshake), 9 (discovery, manifest, security). The home of Boost.DLL.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/checkpoint/format.hpp"
+#include "core/config/node.hpp"
+#include "core/config/schema.hpp"
+#include "core/model/model.hpp"
+
+namespace fastllm::plugin {
+
+struct SearchOptions {
+  std::vector<std::filesystem::path> paths;   // --plugin-path, in order
+  bool allow_insecure = false;                // --allow-insecure-plugins
+};
+
+// What a library says of itself without being run: "key=value" lines of its ELF section ".fastllm".
+struct Manifest {
+  std::string abi, id, version, license;
+  std::vector<std::string> models, formats, converters, needs, caps;
+};
+
+struct Candidate {
+  std::string name;                // "gpt" of libfastllm_gpt.so
+  std::filesystem::path path;
+  std::string origin;              // "--plugin-path /x", "FASTLLM_PLUGIN_PATH", "next to the program"
+  Manifest manifest;
+  std::string refused;             // why it cannot be loaded; "": it can
+  bool shadowed = false;           // another of that name comes first
+};
+
+// For provenance, kept with every run and checkpoint.
+struct LibraryInfo {
+  std::string id, version, path, sha256;
+};
+
+class ModelFactory {
+ public:
+  virtual ~ModelFactory() = default;
+  virtual const std::string& type() const = 0;                      // "gpt"
+  virtual const std::vector<config::Field>& fields() const = 0;     // below model.base_model
+  // Resolved node of model.base_model; the plugin may fill computed defaults (null ones) in it.
+  // A configuration it refuses: Error(kInvalid), lines "path: sentence", paths below base_model.
+  virtual std::unique_ptr<model::Model> create(config::Node& base_model) = 0;
+};
+
+class Plugin {
+ public:
+  virtual ~Plugin() = default;
+  virtual const LibraryInfo& info() const = 0;
+  virtual const std::vector<std::unique_ptr<ModelFactory>>& models() const = 0;
+  virtual const std::vector<std::unique_ptr<checkpoint::Format>>& formats() const = 0;
+};
+
+class Registry {
+ public:
+  explicit Registry(const SearchOptions& options);
+  ~Registry();
+  // Everything found, in search order, shadowed and refused ones too. Loads nothing.
+  std::vector<Candidate> list() const;
+  // Name or path (contains a slash). Loaded once; never unloaded. Error lists every path tried and the reason per candidate.
+  Plugin& load(const std::string& name_or_path);
+  // The first found that offers it by its manifest.
+  ModelFactory& model(const std::string& type);
+  checkpoint::Format& format(const std::string& type);
+  std::vector<LibraryInfo> loaded() const;
+  // Calls every plugin's shutdown; before main returns.
+  void shutdown() noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fastllm::plugin

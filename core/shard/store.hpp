@@ -1,0 +1,76 @@
+// This rank's memory: gathered buffers the layers compute in, and flat shards the optimizer and checkpoints work on.
+// Weights and gradients of a parameter are views into the buffers: addresses stay for the life of the store.
+// CPU memory, page-aligned, untouched pages cost nothing. One thread.
+#pragma once
+
+#include <fastllm/plugin.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/shard/layout.hpp"
+
+namespace fastllm::shard {
+
+struct StoreOptions {
+  DLDataType training{kDLFloat, 32, 1};      // weight buffers
+  DLDataType optimization{kDLFloat, 32, 1};  // shards
+  bool full_precision_gradients = true;      // gradient buffers in the optimization type
+  int zero_stage = 0;                        // 0: unset
+  int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage; zero_stage overrides
+  bool training_mode = true;                 // false: weights only, no gradients, no optimizer state
+  std::vector<std::string> optimizer_states{"exp_avgs", "exp_avgs_sq"};
+};
+
+// Computed from the layout alone, before anything is allocated (also what `plan` prints).
+struct AllocationTable {
+  int weight_buffers = 0, gradient_buffers = 0, shards = 0;
+  int64_t weight_buffer_bytes = 0, gradient_buffer_bytes = 0, shard_bytes = 0;
+  int64_t total_bytes() const { return weight_buffer_bytes + gradient_buffer_bytes + shard_bytes; }
+  std::vector<std::string> lines() const;  // the reference's four lines (multi-stage.md 4.3)
+};
+AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& options);
+
+class Store {
+ public:
+  // Throws Error(kOutOfMemory) that names the bytes wanted and what can be done.
+  Store(const Layout& layout, int rank, const StoreOptions& options);
+  ~Store();
+  Store(const Store&) = delete;
+
+  const Layout& layout() const;
+  int rank() const;
+  const StoreOptions& options() const;
+
+  // Views of a parameter in its stage's buffer; gradient null: frozen, or no training. Stay as long as the store.
+  const DLTensor* weight(int parameter) const;
+  DLTensor* gradient(int parameter) const;
+
+  // State names in allocation order: weights, optimizer states, grads.
+  const std::vector<std::string>& states() const;
+  bool has_state(const std::string& state) const;
+  // The whole flat piece, 1-D in the optimization type.
+  DLTensor* flat(const std::string& state);
+  float* flat_data(const std::string& state);  // the same, when the type is float32
+
+  // Shard -> buffer, for every group of the stage; nothing to do when the buffer holds it already.
+  void restore(int stage);
+  // All stages must be restored before their next use: weights in the shards have changed.
+  void invalidate();
+  // Gradient buffer -> grads shard; frozen groups are skipped.
+  void reduce(int stage, bool accumulate);
+
+  // For backward: 1 the next gradient of this parameter is written, 0 it is added to (multi-stage.md 5.2).
+  void reset_gradients(int stage);
+  std::vector<uint8_t>& overwrite_flags();  // by parameter
+
+  void zero_optimizer_and_gradients();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace fastllm::shard

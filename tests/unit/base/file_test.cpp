@@ -1,0 +1,58 @@
+#include "core/base/file.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "core/base/error.hpp"
+
+namespace fastllm {
+namespace {
+
+using ::testing::HasSubstr;
+
+template <class F>
+std::string message_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "(no error)";
+}
+
+TEST(File, WritesWholeFilesAndReadsThemBack) {
+  TemporaryDirectory folder;
+  auto path = folder.path() / "a.txt";
+  write_file_atomic(path, "first");
+  write_file_atomic(path, std::string("sec\0nd", 6));
+  EXPECT_EQ(read_file(path), std::string("sec\0nd", 6));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(File, ErrorsNameThePathAndTheReason) {
+  TemporaryDirectory folder;
+  EXPECT_THAT(message_of([&] { read_file(folder.path() / "none"); }), HasSubstr("none: No such file"));
+  EXPECT_THAT(message_of([&] { MappedFile(folder.path()); }), HasSubstr("expected a regular file"));
+  EXPECT_THAT(message_of([&] { write_file_atomic("/dev/full/x", "x"); }), HasSubstr("/dev/full/x"));
+  write_file_atomic(folder.path() / "big", std::string(100, 'x'));
+  EXPECT_THAT(message_of([&] { read_file(folder.path() / "big", 10); }), HasSubstr("at most 10 bytes"));
+}
+
+TEST(File, MapsContentAndEmptyFiles) {
+  TemporaryDirectory folder;
+  write_file_atomic(folder.path() / "full", "abc");
+  write_file_atomic(folder.path() / "empty", "");
+  EXPECT_EQ(MappedFile(folder.path() / "full").size(), 3u);
+  EXPECT_EQ(MappedFile(folder.path() / "empty").size(), 0u);
+}
+
+TEST(File, HashesLikeTheStandardSays) {  // FIPS 180-2, appendix B.1
+  EXPECT_EQ(sha256_hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  TemporaryDirectory folder;
+  write_file_atomic(folder.path() / "x", "abc");
+  EXPECT_EQ(sha256_file_hex(folder.path() / "x"), sha256_hex("abc"));
+}
+
+}  // namespace
+}  // namespace fastllm
