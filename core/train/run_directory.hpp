@@ -1,0 +1,32 @@
+// Folders of an experiment (trainer.md 2): configuration at the top, one numbered folder a run below runs/.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "core/config/node.hpp"
+
+namespace fastllm::train {
+
+class RunDirectory {
+ public:
+  // Makes the experiment folder and the next run's; the log file is opened by the caller with log::set_file(log_file()).
+  explicit RunDirectory(const std::filesystem::path& experiment, int rank = 0, int world_size = 1);
+
+  const std::filesystem::path& experiment() const { return experiment_; }
+  const std::filesystem::path& run() const { return run_; }
+  int number() const { return number_; }
+  std::filesystem::path log_file() const;       // runs/n/logs/logs_rank_0.txt
+  std::filesystem::path metrics_file() const;   // runs/n/metrics.jsonl
+  std::filesystem::path checkpoints() const;    // checkpoint/, or the older checkpoints/ where only that exists
+  // Appends one object; every line is on the disk's way when this returns (flushed, not synced).
+  void write_metrics(const config::Node& object);
+
+ private:
+  std::filesystem::path experiment_, run_;
+  int number_ = 0, rank_ = 0, world_size_ = 1;
+  std::ofstream metrics_;
+};
+
+}  // namespace fastllm::train
