@@ -1,0 +1,39 @@
+// The command line of fastllm-host. Boost.Program_options is used in options.cpp alone.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fastllm::host {
+
+// Exit codes, as documented in docs/users/command-line.md.
+enum ExitCode {
+  kDone = 0,         // finished, or stopped as planned (shutdown interval, --validate)
+  kFailed = 1,       // an error, told in one sentence
+  kBadUsage = 2,     // the command line cannot be understood
+  kInterrupted = 3,  // SIGINT or SIGTERM: the step was finished and everything is saved
+};
+
+struct Options {
+  std::string command = "train";  // train, plugins, schema, prepare
+  std::string plugin;             // --plugin: a name or a path
+  std::string config_file;
+  std::vector<std::string> overrides;       // a.b.c=VALUE, in order
+  std::vector<std::filesystem::path> plugin_paths;
+  bool allow_insecure_plugins = false;
+  bool validate = false;
+  int verbosity = 0;
+  bool help = false, version = false;
+  std::vector<std::string> command_arguments;  // of prepare: everything after the word
+};
+
+// Throws UsageError for what cannot be understood.
+struct UsageError {
+  std::string text;
+};
+Options parse_options(int argc, char** argv);
+std::string help_text();
+
+}  // namespace fastllm::host
