@@ -62,6 +62,7 @@ class Node {
   const Node* child(std::string_view key) const;
   Node* child(std::string_view key);
   Node& set_child(std::string_view key, Node value);
+  Node& append_child(std::string key, Node value);  // the key must be new; not searched for
   bool erase_child(std::string_view key);
 
   // Value at a path; throws when it is absent. T: bool, int64_t, double, std::string.
@@ -95,9 +96,12 @@ std::string join_path(std::string_view prefix, std::string_view key);  // escape
 // YAML 1.2 core schema, strict: repeated keys, `<<`, anchors that loop and several documents are errors with file and line.
 // `source` names the text in messages. Throws Error(kInvalid) listing every problem found, one a line.
 Node parse_yaml(std::string_view text, const std::string& source);
+// The same for JSON (whose values carry no lines). Numbers beyond 64 bits keep their digits.
+Node parse_json(std::string_view text, const std::string& source);
 // Block style, two spaces, list items at the indent of their key; floats so that a YAML 1.1 reader sees floats.
 // sort_keys: ascending, as checkpoints want it.
 std::string to_yaml(const Node& node, bool sort_keys = false);
+// Numbers that are not finite become null: JSON has no word for them.
 std::string to_json(const Node& node, int indent = -1);
 
 }  // namespace fastllm::config
