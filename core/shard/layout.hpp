@@ -1,5 +1,6 @@
-// The flat layout: which parameter lies where, for any rank of any world. Pure arithmetic: no memory, no files, no LibTorch.
-// Rules: stages, groups, order and padding of E1 (age 1); age 0: one group a stage, frozen or not; age 2: without tied duplicates.
+// The flat layout: which parameter lies where, for any rank of any world. Pure arithmetic: no
+// memory, no files, no LibTorch. Rules: stages, groups, order and padding of E1 (age 1); age 0: one
+// group a stage, frozen or not; age 2: without tied duplicates.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,12 @@ struct World {
   bool pipeline_first = false;
   int size() const { return tensor * pipeline * data; }
   int tensor_rank(int rank) const { return rank % tensor; }
-  int data_rank(int rank) const { return pipeline_first ? rank / tensor / pipeline : rank / tensor % data; }
-  int pipeline_rank(int rank) const { return pipeline_first ? rank / tensor % pipeline : rank / tensor / data; }
+  int data_rank(int rank) const {
+    return pipeline_first ? rank / tensor / pipeline : rank / tensor % data;
+  }
+  int pipeline_rank(int rank) const {
+    return pipeline_first ? rank / tensor % pipeline : rank / tensor / data;
+  }
 };
 
 struct LayoutOptions {
@@ -27,38 +32,52 @@ struct LayoutOptions {
   int age = 1;
 };
 
-struct Piece {             // one parameter in a group's buffer, in its local row-major shape
-  int parameter = 0;       // index into Description::parameters
+struct Piece {        // one parameter in a group's buffer, in its local row-major shape
+  int parameter = 0;  // index into Description::parameters
   std::vector<int64_t> local;
   int64_t begin = 0, end = 0;  // elements of the group's buffer
 };
 
-struct Group {             // parameters flattened together
-  std::string name;        // "stage_3", "stage_3_frozen"
+struct Group {       // parameters flattened together
+  std::string name;  // "stage_3", "stage_3_frozen"
   bool frozen = false;
   std::vector<Piece> pieces;
   int64_t count = 0;           // elements of the parameters, no padding
   int64_t shard_elements = 0;  // of one data rank
   int64_t elements = 0;        // of the whole buffer: shard_elements * data
-  int64_t shard_padding(int data_rank, int data) const;  // elements at the end of that rank's shard that hold no parameter
+  int64_t shard_padding(int data_rank, int data)
+      const;  // elements at the end of that rank's shard that hold no parameter
+  // Where a position of the buffer lies in that rank's shard, cut to the part that holds
+  // parameters: a piece occupies [to_shard(begin), to_shard(end)) of it, which may be empty.
+  int64_t to_shard(int64_t position, int data_rank, int data) const;
 };
 
 struct Stage {
   int index = 0, first_layer = 0, layer_count = 0, pipeline_rank = 0;
-  std::vector<Group> groups;   // trainable, then frozen; an empty one is not there
-  int64_t elements() const;    // of all groups' buffers
+  std::vector<Group> groups;  // trainable, then frozen; an empty one is not there
+  int64_t elements() const;   // of all groups' buffers
   int64_t trainable_elements() const;
 };
 
-struct Tied {                  // one parameter that several layers use
+struct Tied {  // one parameter that several layers use
   int parameter = 0, main_stage = 0;
-  std::vector<int> stages;     // all that use it
+  std::vector<int> stages;  // all that use it
 };
+
+// Which elements of a parameter a tensor rank holds: local row-major index (o * blocks + b) * chunk
+// + i is the global one offset + o * outer_stride + b * block_stride + i. A whole parameter is one
+// chunk.
+struct Cut {
+  int64_t outer = 1, blocks = 1, chunk = 0, outer_stride = 0, block_stride = 0, offset = 0;
+  bool whole() const { return outer == 1 && blocks == 1 && offset == 0; }
+};
+bool is_split(const model::Parameter& parameter, const World& world);
+Cut cut_of(const model::Parameter& parameter, const World& world, int rank);
 
 // A stage as it lies on one rank.
 struct Placed {
   int stage = 0;
-  bool copy = false;           // owned elsewhere; here because a tied weight's main stage is needed
+  bool copy = false;  // owned elsewhere; here because a tied weight's main stage is needed
 };
 
 class Layout {
@@ -69,17 +88,20 @@ class Layout {
   const model::Description& description() const { return *description_; }
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Tied>& tied() const { return tied_; }
-  int stage_of_layer(int layer) const;
+  int stage_of_layer(int layer) const;  // -1: a preprocessing layer, which belongs to none
+  int lowest_trainable_stage() const;   // the number of stages when everything is frozen
 
   // Stages on a rank, ascending.
   std::vector<Placed> on_device(int rank) const;
-  // Elements of one flat state of a rank: "weights" holds all groups, any other state only trainable ones (age 0: all).
+  // Elements of one flat state of a rank: "weights" holds all groups, any other state only
+  // trainable ones (age 0: all).
   int64_t state_elements(int rank, const std::string& state) const;
   // Where a group's shard begins in that state of that rank; -1: the state has none of it.
   int64_t shard_begin(int rank, const std::string& state, int stage, int group) const;
   bool state_has(const std::string& state, const Group& group) const;
 
-  int64_t parameters_total() const;  // local elements of all stages, frozen included, padding excluded
+  int64_t parameters_total()
+      const;  // local elements of all stages, frozen included, padding excluded
 
  private:
   const model::Description* description_;  // outlives the layout

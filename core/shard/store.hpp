@@ -1,6 +1,7 @@
-// This rank's memory: gathered buffers the layers compute in, and flat shards the optimizer and checkpoints work on.
-// Weights and gradients of a parameter are views into the buffers: addresses stay for the life of the store.
-// CPU memory, page-aligned, untouched pages cost nothing. One thread.
+// This rank's memory: gathered buffers the layers compute in, and flat shards the optimizer and
+// checkpoints work on. Weights and gradients of a parameter are views into the buffers: addresses
+// stay for the life of the store. CPU memory, page-aligned, untouched pages cost nothing. One
+// thread.
 #pragma once
 
 #include <fastllm/plugin.h>
@@ -20,7 +21,7 @@ struct StoreOptions {
   bool full_precision_gradients = true;      // gradient buffers in the optimization type
   int zero_stage = 0;                        // 0: unset
   int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage; zero_stage overrides
-  bool training_mode = true;                 // false: weights only, no gradients, no optimizer state
+  bool training_mode = true;  // false: weights only, no gradients, no optimizer state
   std::vector<std::string> optimizer_states{"exp_avgs", "exp_avgs_sq"};
 };
 
@@ -44,7 +45,8 @@ class Store {
   int rank() const;
   const StoreOptions& options() const;
 
-  // Views of a parameter in its stage's buffer; gradient null: frozen, or no training. Stay as long as the store.
+  // Views of a parameter in its stage's buffer; gradient null: frozen, or no training. Stay as long
+  // as the store.
   const DLTensor* weight(int parameter) const;
   DLTensor* gradient(int parameter) const;
 
@@ -57,16 +59,22 @@ class Store {
 
   // Shard -> buffer, for every group of the stage; nothing to do when the buffer holds it already.
   void restore(int stage);
+  bool restored(int stage) const;
   // All stages must be restored before their next use: weights in the shards have changed.
   void invalidate();
   // Gradient buffer -> grads shard; frozen groups are skipped.
   void reduce(int stage, bool accumulate);
 
-  // For backward: 1 the next gradient of this parameter is written, 0 it is added to (multi-stage.md 5.2).
+  // For backward: 1 the next gradient of this parameter is written, 0 it is added to
+  // (multi-stage.md 5.2).
   void reset_gradients(int stage);
   std::vector<uint8_t>& overwrite_flags();  // by parameter
 
+  // Zeros every state but the weights. Untouched pages stay untouched.
   void zero_optimizer_and_gradients();
+
+  const BufferPlacement& weight_buffers() const;
+  const BufferPlacement& gradient_buffers() const;
 
  private:
   struct Impl;

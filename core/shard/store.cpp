@@ -1,0 +1,317 @@
+// Buffers, shards and the copies between them (multi-stage.md 4 and 5), for one rank that runs
+// alone. Restore and reduce are copies here; with several data ranks they become all-gather and
+// reduce-scatter, same callers.
+#include "core/shard/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/base/error.hpp"
+#include "core/shard/memory.hpp"
+
+namespace fastllm::shard {
+namespace {
+
+bool is_float32(const DLDataType& t) { return t.code == kDLFloat && t.bits == 32 && t.lanes == 1; }
+
+int64_t to_bytes(int64_t elements, const DLDataType& type) {
+  int64_t bytes;
+  if (__builtin_mul_overflow(elements, int64_t(type.bits) * type.lanes / 8, &bytes))
+    throw Error(Status::kOutOfMemory, fmt::format("expected less than 2^63 bytes of memory, found "
+                                                  "{} elements of {} bits; use a smaller model",
+                                                  elements, int(type.bits)));
+  return bytes;
+}
+
+int64_t sum(const std::vector<int64_t>& values) {
+  int64_t total = 0;
+  for (int64_t value : values)
+    if (__builtin_add_overflow(total, value, &total))
+      throw Error(
+          Status::kOutOfMemory,
+          "expected less than 2^63 elements in the buffers, found more; use a smaller model");
+  return total;
+}
+
+DLDataType gradient_type(const StoreOptions& o) {
+  return o.full_precision_gradients ? o.optimization : o.training;
+}
+
+// ZeRO fixes the number of buffers and overrides what is set (multi-stage.md 4.2).
+int weight_count(const StoreOptions& o) { return o.zero_stage >= 3 ? 2 : o.num_weight_buffers; }
+int gradient_count(const StoreOptions& o) { return o.zero_stage >= 2 ? 2 : o.num_gradient_buffers; }
+
+std::vector<std::string> state_names(const StoreOptions& o) {
+  std::vector<std::string> names{"weights"};
+  if (!o.training_mode) return names;
+  names.insert(names.end(), o.optimizer_states.begin(), o.optimizer_states.end());
+  names.push_back("grads");
+  return names;
+}
+
+std::string mebibytes(int64_t bytes) {
+  std::string digits = fmt::format("{:.2f}", double(bytes) / (1 << 20));
+  for (int at = int(digits.size()) - 6; at > 0; at -= 3) digits.insert(at, ",");
+  return digits + " MiB";
+}
+
+// A DLTensor with its dimensions; neither moves.
+struct View {
+  DLTensor tensor{};
+  std::vector<int64_t> shape, strides;
+};
+
+void make_view(View& view, void* data, DLDataType type, std::vector<int64_t> shape) {
+  view.shape = std::move(shape);
+  view.strides.assign(view.shape.size(), 1);
+  for (size_t k = view.shape.size(); k-- > 1;)
+    view.strides[k - 1] = view.strides[k] * view.shape[k];
+  view.tensor.data = data;
+  view.tensor.device = {kDLCPU, 0};
+  view.tensor.ndim = int32_t(view.shape.size());
+  view.tensor.dtype = type;
+  view.tensor.shape = view.shape.data();
+  view.tensor.strides = view.strides.data();
+}
+
+}  // namespace
+
+std::vector<std::string> AllocationTable::lines() const {
+  std::vector<std::string> lines{fmt::format(">>> Allocating {} weight buffers ({})",
+                                             weight_buffers, mebibytes(weight_buffer_bytes))};
+  if (gradient_buffers > 0)
+    lines.push_back(fmt::format(">>> Allocating {} grad buffers ({})", gradient_buffers,
+                                mebibytes(gradient_buffer_bytes)));
+  lines.push_back(fmt::format(">>> Allocating {} shards ({})", shards, mebibytes(shard_bytes)));
+  lines.push_back(fmt::format("Total allocated: {}", mebibytes(total_bytes())));
+  return lines;
+}
+
+AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& o) {
+  AllocationTable table;
+  const BufferPlacement weights =
+      place_buffers(layout, rank, BufferKind::kWeights, weight_count(o));
+  table.weight_buffers = int(weights.contents.size());
+  table.weight_buffer_bytes = to_bytes(sum(weights.elements), o.training);
+  if (o.training_mode) {
+    const BufferPlacement gradients =
+        place_buffers(layout, rank, BufferKind::kGradients, gradient_count(o));
+    table.gradient_buffers = int(gradients.contents.size());
+    table.gradient_buffer_bytes = to_bytes(sum(gradients.elements), gradient_type(o));
+  }
+  std::vector<int64_t> shards;
+  for (const std::string& state : state_names(o))
+    shards.push_back(layout.state_elements(rank, state));
+  table.shards = int(shards.size());
+  table.shard_bytes = to_bytes(sum(shards), o.optimization);
+  int64_t total;
+  if (__builtin_add_overflow(table.weight_buffer_bytes, table.gradient_buffer_bytes, &total) ||
+      __builtin_add_overflow(total, table.shard_bytes, &total))
+    throw Error(Status::kOutOfMemory,
+                "expected less than 2^63 bytes of memory, found more; use a smaller model");
+  return table;
+}
+
+struct Store::Impl {
+  const Layout& layout;
+  int rank;
+  StoreOptions options;
+  BufferPlacement weight_buffers, gradient_buffers;
+  Memory weight_memory, gradient_memory, shard_memory;
+  std::vector<std::string> states;
+  std::vector<View> flats;          // by state
+  std::vector<int64_t> flat_begin;  // elements into the shard memory, by state
+  std::vector<float*> stage_weights,
+      stage_gradients;                   // by stage: its place in its buffer; null: not here
+  std::vector<View> weights, gradients;  // by parameter; gradients of frozen ones have no data
+  std::vector<char> has_gradient;
+  std::vector<int> restored;  // by weight buffer: the stage it holds, -1: none
+  std::vector<uint8_t> overwrite;
+
+  Impl(const Layout& l, int r, const StoreOptions& o) : layout(l), rank(r), options(o) {
+    check();
+    const AllocationTable table = allocation_table(layout, rank, options);
+    weight_buffers = place_buffers(layout, rank, BufferKind::kWeights, weight_count(options));
+    weight_memory = Memory(table.weight_buffer_bytes, "the weight buffers");
+    if (options.training_mode) {
+      gradient_buffers =
+          place_buffers(layout, rank, BufferKind::kGradients, gradient_count(options));
+      gradient_memory = Memory(table.gradient_buffer_bytes, "the gradient buffers");
+    }
+    shard_memory = Memory(table.shard_bytes, "the shards");
+    make_flats();
+    make_parameter_views();
+    restored.assign(weight_buffers.contents.size(), -1);
+    overwrite.assign(layout.description().parameters.size(), 1);
+  }
+
+  void check() const {
+    if (layout.world().size() != 1)
+      throw Error(Status::kUnsupported, fmt::format("expected a world of one rank, found {}; this "
+                                                    "version plans for many ranks and runs on one",
+                                                    layout.world().size()));
+    FASTLLM_ASSERT(rank == 0);
+    for (const DLDataType& type : {options.training, options.optimization})
+      if (!is_float32(type))
+        throw Error(Status::kUnsupported,
+                    fmt::format("expected float32 as training and optimization type, found a "
+                                "{}-bit type; set model.distributed."
+                                "training_dtype and optimization_dtype to float32",
+                                int(type.bits)));
+    for (const model::Parameter& p : layout.description().parameters)
+      if (p.dtype.bits != 0 && !is_float32(p.dtype))
+        throw Error(Status::kUnsupported,
+                    fmt::format("parameter {}: expected the compute type, found a {}-bit type of "
+                                "its own, which this version does not keep",
+                                p.name, int(p.dtype.bits)));
+  }
+
+  void make_flats() {
+    states = state_names(options);
+    flats.resize(states.size());
+    int64_t begin = 0;
+    for (size_t s = 0; s < states.size(); ++s) {
+      const int64_t elements = layout.state_elements(rank, states[s]);
+      flat_begin.push_back(begin);
+      make_view(flats[s], elements ? shard_memory.data() + begin * sizeof(float) : nullptr,
+                options.optimization, {elements});
+      begin += elements;
+    }
+  }
+
+  static std::vector<float*> place(const Layout& layout, const BufferPlacement& buffers,
+                                   const Memory& memory) {
+    std::vector<float*> begin(layout.stages().size(), nullptr);
+    float* at = reinterpret_cast<float*>(memory.data());
+    for (size_t b = 0; b < buffers.contents.size(); ++b) {
+      for (int stage : buffers.contents[b]) begin[stage] = at;
+      if (at) at += buffers.elements[b];
+    }
+    return begin;
+  }
+
+  void make_parameter_views() {
+    const size_t parameters = layout.description().parameters.size();
+    weights.resize(parameters);
+    gradients.resize(parameters);
+    has_gradient.assign(parameters, 0);
+    stage_weights = place(layout, weight_buffers, weight_memory);
+    stage_gradients = place(layout, gradient_buffers, gradient_memory);
+    for (const Placed& placed : layout.on_device(rank)) {
+      int64_t begin = 0;  // of the group in the stage's buffer; the trainable one comes first
+      for (const Group& group : layout.stages()[placed.stage].groups) {
+        for (const Piece& piece : group.pieces) {
+          make_view(weights[piece.parameter], stage_weights[placed.stage] + begin + piece.begin,
+                    options.training, piece.local);
+          if (group.frozen || !options.training_mode) continue;
+          make_view(gradients[piece.parameter], stage_gradients[placed.stage] + begin + piece.begin,
+                    gradient_type(options), piece.local);
+          has_gradient[piece.parameter] = 1;
+        }
+        begin += group.elements;
+      }
+    }
+  }
+
+  int state_index(const std::string& state) const {
+    const auto found = std::find(states.begin(), states.end(), state);
+    return found == states.end() ? -1 : int(found - states.begin());
+  }
+
+  float* flat_data(const std::string& state) {
+    const int index = state_index(state);
+    if (index < 0)
+      throw Error(Status::kInternal, fmt::format("expected one of the states {}, found {}",
+                                                 fmt::join(states, ", "), state));
+    return static_cast<float*>(flats[index].tensor.data);
+  }
+
+  void restore(int stage) {
+    int& held = restored[weight_buffers.buffer_of(stage)];
+    if (held == stage) return;
+    int64_t begin = 0;
+    const float* shard = flat_data("weights");
+    const std::vector<Group>& groups = layout.stages()[stage].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      copy(stage_weights[stage] + begin, shard + layout.shard_begin(rank, "weights", stage, g),
+           groups[g].count);
+      begin += groups[g].elements;
+    }
+    held = stage;
+  }
+
+  // A gradient that nobody wrote is zero where that may be, and an error where it says that
+  // something was forgotten.
+  void settle_untouched(const Group& group) {
+    for (const Piece& piece : group.pieces) {
+      if (!overwrite[piece.parameter]) continue;
+      const model::Parameter& p = layout.description().parameters[piece.parameter];
+      if (!(p.flags & FASTLLM_PARAM_UNUSED))
+        throw Error(Status::kInternal,
+                    fmt::format("parameter {}: expected a gradient in every step, found none since "
+                                "no loss depends on it; flag it "
+                                "PARAM_UNUSED, or freeze it with a learning-rate scale of 0",
+                                p.name));
+      fill_zero(static_cast<float*>(gradients[piece.parameter].tensor.data),
+                piece.end - piece.begin);
+    }
+  }
+
+  void reduce(int stage, bool accumulate) {
+    FASTLLM_ASSERT(options.training_mode);
+    const std::vector<Group>& groups = layout.stages()[stage].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      if (groups[g].frozen)
+        continue;  // the trainable group is first, so it begins where the stage does
+      FASTLLM_ASSERT(g == 0);
+      settle_untouched(groups[g]);
+      float* shard = flat_data("grads") + layout.shard_begin(rank, "grads", stage, g);
+      (accumulate ? add : copy)(shard, stage_gradients[stage], groups[g].count);
+    }
+    reset(stage);
+  }
+
+  void reset(int stage) {
+    for (const Group& group : layout.stages()[stage].groups)
+      for (const Piece& piece : group.pieces) overwrite[piece.parameter] = 1;
+  }
+};
+
+Store::Store(const Layout& layout, int rank, const StoreOptions& options)
+    : impl_(std::make_unique<Impl>(layout, rank, options)) {}
+Store::~Store() = default;
+
+const Layout& Store::layout() const { return impl_->layout; }
+int Store::rank() const { return impl_->rank; }
+const StoreOptions& Store::options() const { return impl_->options; }
+const DLTensor* Store::weight(int parameter) const { return &impl_->weights.at(parameter).tensor; }
+DLTensor* Store::gradient(int parameter) const {
+  return impl_->has_gradient.at(parameter) ? &impl_->gradients[parameter].tensor : nullptr;
+}
+const std::vector<std::string>& Store::states() const { return impl_->states; }
+bool Store::has_state(const std::string& state) const { return impl_->state_index(state) >= 0; }
+DLTensor* Store::flat(const std::string& state) {
+  (void)impl_->flat_data(state);  // refuses an unknown name
+  return &impl_->flats[impl_->state_index(state)].tensor;
+}
+float* Store::flat_data(const std::string& state) { return impl_->flat_data(state); }
+void Store::restore(int stage) { impl_->restore(stage); }
+bool Store::restored(int stage) const {
+  return impl_->restored[impl_->weight_buffers.buffer_of(stage)] == stage;
+}
+void Store::invalidate() { std::fill(impl_->restored.begin(), impl_->restored.end(), -1); }
+void Store::reduce(int stage, bool accumulate) { impl_->reduce(stage, accumulate); }
+void Store::reset_gradients(int stage) { impl_->reset(stage); }
+std::vector<uint8_t>& Store::overwrite_flags() { return impl_->overwrite; }
+const BufferPlacement& Store::weight_buffers() const { return impl_->weight_buffers; }
+const BufferPlacement& Store::gradient_buffers() const { return impl_->gradient_buffers; }
+
+void Store::zero_optimizer_and_gradients() {
+  if (impl_->states.size() < 2) return;
+  impl_->shard_memory.zero(impl_->flat_begin[1] * int64_t(sizeof(float)),
+                           impl_->shard_memory.bytes());
+}
+
+}  // namespace fastllm::shard
