@@ -25,21 +25,25 @@ die() {
   exit 1
 }
 
-hash_of() { sha256sum "$1" | cut -c1-12; }
+# Of what a requirements file pins; its comments do not count.
+hash_of() { grep -v '^#' "$1" | sha256sum | cut -c1-12; }
 
 libtorch_root() { printf '%s/libtorch-2.11.0' "$FASTLLM_CACHE"; }
 judges_root() { printf '%s/judges-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/judges-requirements.txt")"; }
 
-# build_preset PRESET [TARGET...]: configures if needed and builds, with compiler results kept in the cache.
+# Compiler results are kept in the cache; the same source in another folder is the same source.
+export CCACHE_DIR=${CCACHE_DIR:-$FASTLLM_CACHE/ccache} CCACHE_BASEDIR=$FASTLLM_SOURCE CCACHE_NOHASHDIR=1
+
+# configure_preset PRESET [-DNAME=VALUE...]
+configure_preset() {
+  local preset=$1
+  shift
+  (cd "$FASTLLM_SOURCE" && cmake --preset "$preset" -DFASTLLM_LIBTORCH_ROOT="$(libtorch_root)" "$@")
+}
+
+# build_preset PRESET [TARGET...]: everything, or these targets.
 build_preset() {
   local preset=$1
   shift
-  export CCACHE_DIR=${CCACHE_DIR:-$FASTLLM_CACHE/ccache}
-  # The same source in another folder is the same source.
-  export CCACHE_BASEDIR=$FASTLLM_SOURCE CCACHE_NOHASHDIR=1
-  (
-    cd "$FASTLLM_SOURCE" || exit
-    cmake --preset "$preset" -DFASTLLM_LIBTORCH_ROOT="$(libtorch_root)" "${CONFIGURE_OPTIONS[@]}"
-    cmake --build --preset "$preset" --target "${@:-all}"
-  )
+  (cd "$FASTLLM_SOURCE" && cmake --build --preset "$preset" --target "${@:-all}")
 }

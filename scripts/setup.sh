@@ -3,6 +3,7 @@
 # and with --judges the tests' Python references. quickstart.sh and test.sh call it; running it by hand is fine.
 # Invariant: a part that was interrupted never looks complete; running again finishes the work.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 PYTHON=/usr/bin/python3  # Debian's; the wheels are for its version

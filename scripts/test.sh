@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# All tests: sets up what they need (once), builds, runs everything through ctest, closes with a summary.
+# Parts: the product as it ships (release), memory errors and undefined behaviour (asan), threads (tsan).
+# Invariant: a part that fails does not keep the others from running; the exit code is 0 only when all passed.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
+
+PARTS=(release asan tsan)
+
+usage() {
+  cat <<EOF
+usage: scripts/test.sh [PART...] [-- CTEST-OPTION...]
+
+Parts (all, when none is named):
+  release   every test on the release build: unit, abi, parity, integration, docs
+  asan      AddressSanitizer and UndefinedBehaviorSanitizer: tests without LibTorch, and short training runs
+  tsan      ThreadSanitizer: the data loader and all of core/data
+
+Options after -- go to ctest:
+  scripts/test.sh release -- -R Memmap         tests with that word in their name
+  scripts/test.sh release -- -L unit           by label: unit, abi, parity, integration, docs
+EOF
+}
+
+selected=()
+ctest_options=()
+while (($#)); do
+  case $1 in
+    release | asan | tsan) selected+=("$1") ;;
+    -h | --help)
+      usage
+      exit
+      ;;
+    --)
+      shift
+      ctest_options=("$@")
+      break
+      ;;
+    *)
+      usage >&2
+      echo "fastllm: expected one of ${PARTS[*]}, found '$1'" >&2
+      exit 2
+      ;;
+  esac
+  shift
+done
+((${#selected[@]})) || selected=("${PARTS[@]}")
+
+"$FASTLLM_SOURCE/scripts/setup.sh" --judges
+
+suppressions=$FASTLLM_SOURCE/.ci/sanitizers
+results=$FASTLLM_SOURCE/build/test-results
+rm -rf -- "$results"
+mkdir -p -- "$results"
+# Two tests at a time on two cores: threads that wait must not spin.
+export OMP_WAIT_POLICY=passive
+
+# run_tests PRESET FOLDER [CTEST-OPTION...]: the tests of a folder of the build and below
+run_tests() {
+  local preset=$1 folder=$2
+  shift 2
+  ctest --test-dir "$FASTLLM_SOURCE/build/$preset/$folder" --output-on-failure --no-tests=error -j "$(nproc)" \
+    --output-junit "$results/$preset.xml" "$@" "${ctest_options[@]}"
+}
+
+part_release() {
+  configure_preset release -DFASTLLM_JUDGES_PYTHON="$(judges_root)/bin/python" &&
+    build_preset release && run_tests release .
+}
+
+part_asan() {
+  configure_preset asan && build_preset asan || return
+  # What LibTorch keeps until exit is no leak of ours.
+  ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+    LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 \
+    run_tests asan . -L '^(unit|abi|sanitizer)$'
+}
+
+part_tsan() {
+  configure_preset tsan && build_preset tsan data_test || return
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_tests tsan tests/unit/data
+}
+
+declare -A outcome
+failed=0
+begin=$SECONDS
+for part in "${selected[@]}"; do
+  say "Part $part"
+  part_begin=$SECONDS
+  if "part_$part"; then
+    outcome[$part]=passed
+  else
+    outcome[$part]=FAILED
+    failed=1
+  fi
+  outcome[$part]+=" in $((SECONDS - part_begin)) s"
+done
+
+say "Summary"
+for part in "${selected[@]}"; do
+  printf '%-8s %s\n' "$part" "${outcome[$part]}"
+done
+# Counted from ctest's reports: a part that did not get as far as its tests adds none.
+/usr/bin/python3 - "$results" <<'EOF'
+import pathlib, sys
+import xml.etree.ElementTree as xml
+
+cases = [case for report in sorted(pathlib.Path(sys.argv[1]).glob("*.xml")) for case in xml.parse(report).iter("testcase")]
+state = [case.get("status") for case in cases]
+failed = [case.get("name") for case in cases if case.get("status") == "fail"]
+for name in failed:
+    print("failed:", name)
+print(f"{state.count('run')} passed, {len(failed)} failed, {len(state) - state.count('run') - len(failed)} skipped")
+EOF
+echo "total time $((SECONDS - begin)) s, details in $results"
+exit "$failed"

@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""The command line: what each subcommand prints, exit codes, and how long a start takes (printed, not judged)."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import unittest
+
+from support import BUILD, FIXTURES, HOST, SOURCE, HostTest, environment, overrides, run_host, start_host
+
+
+class CommandLine(HostTest):
+    def test_version(self):
+        version = (SOURCE / "VERSION").read_text().split()[0]
+        self.assertIn(version, self.assert_ok(run_host("--version")).stdout)
+
+    def test_help(self):
+        output = self.assert_ok(run_host("--help")).stdout
+        for word in ("--plugin", "--validate", "--plugin-path", "prepare", "schema", "plugins", "Exit codes"):
+            self.assertIn(word, output)
+        self.assertIn("--", self.assert_ok(run_host("prepare", "--help")).stdout)
+
+    def test_bad_usage(self):
+        self.assert_error(run_host("--no-such-option"), "no-such-option", "--help", code=2)
+        self.assert_error(run_host("--plugin", "gpt", "a.yaml", "b.yaml"), "expected one configuration file", code=2)
+        self.assert_error(run_host("plugins", "x"), "expected no further words", code=2)
+
+    def test_file_that_is_not_there(self):
+        self.assert_error(run_host("--plugin", "gpt", self.folder / "none.yaml"), "none.yaml")
+
+    def test_plugins(self):
+        shutil.copy(BUILD / "lib/fastllm/plugins/libfastllm_gpt.so", self.folder)
+        (self.folder / "libfastllm_text.so").write_text("not a library")
+        loose = self.folder / "libfastllm_loose.so"
+        shutil.copy(BUILD / "lib/fastllm/plugins/libfastllm_gpt.so", loose)
+        loose.chmod(0o777)
+        output = self.assert_ok(run_host("plugins", "--plugin-path", self.folder)).stdout
+        self.assertIn(str(self.folder / "libfastllm_gpt.so"), output)
+        self.assertIn(str(BUILD / "lib/fastllm/plugins"), output)
+        self.assertIn("shadowed", output)
+        self.assertIn("text", output)
+        self.assertRegex(output, r"(?i)writ")  # of the file that everyone may write
+        self.assertIn("distributed", output)
+
+    def test_plugin_that_is_not_there(self):
+        text = self.assert_error(run_host("--plugin", "gtp", "--plugin-path", self.folder), "gtp")
+        self.assertIn(str(self.folder), text)
+
+    def test_current_folder_is_no_place_for_plugins(self):
+        shutil.copy(BUILD / "lib/fastllm/plugins/libfastllm_gpt.so", self.folder / "libfastllm_here.so")
+        self.assert_error(run_host("--plugin", "here", cwd=self.folder), "here")
+        self.assert_ok(run_host("--plugin", "./libfastllm_here.so", "--validate", cwd=self.folder))
+
+    def test_validate(self):
+        for fixture in sorted((FIXTURES / "config").glob("*.yaml")):
+            with self.subTest(fixture.name):
+                result = run_host("--plugin", "gpt", fixture, "--validate")
+                self.assert_ok(result)
+                self.assertIn("--- end ---", result.stdout)
+
+    def test_validate_prints_what_it_read(self):
+        output = self.assert_ok(run_host("--plugin", "gpt", "--validate", "training.train_iters=7", "optimizer.learning_rate.base=1e-4")).stdout
+        self.assertIn("train_iters: 7", output)
+
+    def test_verbosity(self):
+        sizes = [len(self.assert_ok(run_host("--plugin", "gpt", "--validate", f"--verbose={n}")).stdout) for n in (0, 20, -1)]
+        self.assertEqual(sizes, sorted(sizes))
+        self.assertLess(sizes[0], sizes[2])
+
+    def test_schema_is_json_and_knows_both_sides(self):
+        schema = json.loads(self.assert_ok(run_host("schema", "--plugin", "gpt")).stdout)
+        self.assertEqual(schema["$schema"], "https://json-schema.org/draft/2020-12/schema")
+        self.assertIn("train_iters", schema["properties"]["training"]["properties"])
+        self.assertIn("vocab_size", schema["properties"]["model"]["properties"]["base_model"]["properties"])
+
+    def test_schema_judged_by_another_implementation(self):
+        judges = os.environ.get("FASTLLM_JUDGES_PYTHON")
+        if not judges:
+            self.skipTest("FASTLLM_JUDGES_PYTHON is not set (scripts/test.sh sets it)")
+        schema = self.folder / "schema.json"
+        schema.write_text(self.assert_ok(run_host("schema", "--plugin", "gpt")).stdout)
+        examples = sorted((SOURCE / "examples").glob("*.yaml")) + [FIXTURES / "config/mistral-frozen.yaml"]
+        program = """if True:
+            import json, sys, yaml, jsonschema
+            schema = json.load(open(sys.argv[1]))
+            jsonschema.Draft202012Validator.check_schema(schema)
+            validator = jsonschema.Draft202012Validator(schema)
+            for path in sys.argv[2:]:
+                validator.validate(yaml.safe_load(open(path)))
+            for wrong in ({"training": {"train_iter": 1}}, {"training": {"train_iters": "x"}}, {"optimizer": {"beta_1": 2.0}}):
+                assert list(validator.iter_errors(wrong)), wrong
+            """
+        result = subprocess.run([judges, "-c", program, str(schema), *map(str, examples)], capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr[-3000:])
+
+    def test_start_up_times(self):
+        def best(*arguments):
+            times = []
+            for _ in range(5):
+                begin = time.monotonic()
+                subprocess.run([HOST, *arguments], capture_output=True, env=environment(), check=True)
+                times.append(time.monotonic() - begin)
+            return min(times) * 1000
+
+        for arguments in (["--version"], ["--help"], ["plugins"], ["schema", "--plugin", "gpt"], ["--plugin", "gpt", "--validate"]):
+            print(f"fastllm-host {' '.join(arguments)}: {best(*arguments):.0f} ms", flush=True)
+
+    def test_start_of_the_first_step(self):
+        """How long until the training loop begins, with the 12.6 million parameter model of bench/."""
+        from support import sample_documents, write_memmap
+        write_memmap(self.folder / "data", sample_documents())
+        config = SOURCE / "bench/benchmark.yaml"
+        values = {"data.datasets.Training": {"type": "memmap", "path": str(self.folder / "data")}, "training.train_iters": 1,
+                  "training.logs.interval": 1}
+        begin = time.monotonic()
+        process = start_host("--plugin", "gpt", config, *overrides(values))
+        started = None
+        for line in process.stdout:
+            if started is None and re.search(r" Training \.\.\.", line):
+                started = time.monotonic() - begin
+        self.assertEqual(process.wait(), 0)
+        self.assertIsNotNone(started)
+        print(f"from start to the first step of the 12.6 M model: {started * 1000:.0f} ms", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main()

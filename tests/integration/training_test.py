@@ -1,0 +1,147 @@
+#!/usr/bin/python3
+"""Short real trainings through the command line: the loss falls, frozen weights stay, a plain C plugin trains too."""
+import json
+import math
+import pathlib
+import unittest
+
+from support import BUILD, FIXTURES, HostTest, overrides, read_metrics, read_safetensors, run_host, training_losses
+
+MLP_SCALE = "model__base_model__transformer__mlp_lr_scale"
+UNCLIPPED = {"optimizer__gradient_norm_clipping": 1e9}
+
+
+class Training(HostTest):
+    def setUp(self):
+        super().setUp()
+        self.data = self.tiny_data()
+
+    def train(self, name, iterations=10, **changes):
+        experiment = self.folder / name
+        result = self.assert_ok(run_host(*self.tiny_arguments(experiment, iterations, **changes)))
+        return experiment, result.stdout
+
+    def losses(self, experiment):
+        return [losses["language_model_loss"] for _, losses in sorted(training_losses(read_metrics(experiment)).items())]
+
+    def test_loss_falls(self):
+        experiment, output = self.train("run", iterations=60)
+        losses = self.losses(experiment)
+        self.assertEqual(len(losses), 60)
+        # Starts as a guess among 64 tokens; the rule behind the data leaves about 0.1 * log(64) + H(0.1) = 0.74.
+        self.assertAlmostEqual(losses[0], math.log(64), delta=0.5)
+        self.assertLess(losses[-1], losses[0] / 2)
+        self.assertIn("PhaseType.training @ iteration     60/    60", output)
+
+    def test_validation_and_test_phase(self):
+        data = {"type": "memmap", "path": str(self.tiny_data("other", seed=2))}
+        experiment, output = self.train("run", iterations=4, training__validation={"interval": 2, "iterations": 2}, training__test_iters=1,
+                                        **{"data.datasets.Validation": data, "data.datasets.Test": data})
+        phases = [(m["phase"].lower().split("/")[0], m["iteration"]) for m in read_metrics(experiment)]
+        self.assertEqual([i for p, i in phases if p == "validation"], [2, 4])
+        self.assertEqual(sum(p == "test" for p, _ in phases), 1)
+        for metrics in read_metrics(experiment):
+            self.assertTrue(math.isfinite(metrics["losses"]["language_model_loss"]))
+
+    def test_same_run_twice_is_the_same_to_the_bit(self):
+        first, _ = self.train("first")
+        second, _ = self.train("second")
+        self.assertEqual(training_losses(read_metrics(first)), training_losses(read_metrics(second)))
+
+    def test_micro_batches_add_up(self):
+        one, _ = self.train("one", iterations=3)
+        four, _ = self.train("four", iterations=3, batch__micro_batch_size=1)
+        for a, b in zip(self.losses(one), self.losses(four), strict=True):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+
+    def weights(self, experiment, iteration):
+        """Parameter bytes of a checkpoint, by stage group, from its flat weights; named in its metadata."""
+        folder = experiment / "checkpoint" / str(iteration)
+        self.assertTrue((folder / "ok").exists())
+        (_, _, data), = [t for name, t in read_safetensors(folder / "rank_0.safetensors").items() if name.startswith("weights")]
+        return data
+
+    def test_frozen_weights_keep_every_bit(self):
+        # One group per stage is trainable, one frozen; a stage of everything frozen shows the same with less arithmetic.
+        scales = {MLP_SCALE: [0], "model__base_model__transformer__attention_lr_scale": 0}
+        short, _ = self.train("short", iterations=1, training__checkpoint__interval=1, training__checkpoint__keep=9, **scales)
+        long, _ = self.train("long", iterations=8, training__checkpoint__interval=1, training__checkpoint__keep=9, **scales)
+        # hidden 32, ffn 48, 4 heads of 8, 2 groups: layer_1, layer_2, query, key_value, dense; a multiple of 32 each.
+        frozen = 2 * 48 * 32 + 48 * 32 + 32 * 32 + 32 * 32 + 32 * 32
+        self.assertEqual(self.weights(short, 1), self.weights(long, 1))
+        first, last = self.weights(long, 1), self.weights(long, 8)
+        self.assertEqual(len(first), len(last))
+        # Stages in order: embedding, two blocks (norms, then what is frozen), head.
+        embedding, norms = 64 * 32 * 4, 2 * 32 * 4
+        block = norms + frozen * 4
+        for layer in range(2):
+            begin = embedding + layer * block
+            self.assertNotEqual(first[begin:begin + norms], last[begin:begin + norms])
+            self.assertEqual(first[begin + norms:begin + block], last[begin + norms:begin + block])
+        self.assertNotEqual(first[:embedding], last[:embedding])
+
+    def test_frozen_equals_a_vanishing_scale(self):
+        zero, output = self.train("zero", iterations=20, **{MLP_SCALE: [0]}, **UNCLIPPED)
+        tiny, _ = self.train("tiny", iterations=20, **{MLP_SCALE: [1e-12]}, **UNCLIPPED)
+        self.assertEqual(len(self.losses(zero)), 20)
+        for a, b in zip(self.losses(zero), self.losses(tiny), strict=True):
+            self.assertAlmostEqual(a, b, delta=1e-6)
+        free, _ = self.train("free", iterations=20, **UNCLIPPED)
+        self.assertGreater(abs(self.losses(free)[-1] - self.losses(zero)[-1]), 1e-4)  # it does matter whether they train
+
+    def test_everything_frozen_trains_nothing(self):
+        experiment, _ = self.train("still", iterations=3, training__logs__interval=1, **{
+            MLP_SCALE: [0], "model__base_model__transformer__attention_lr_scale": 0, "model__base_model__transformer__norm_lr_scale": 0,
+            "model__base_model__embeddings_lr_scale": 0, "model__base_model__output_lr_scale": 0})
+        self.assertEqual(len(self.losses(experiment)), 3)
+
+    def test_recomputed_activations_change_no_bit(self):
+        kept, _ = self.train("kept")
+        again, _ = self.train("again", **{self.recompute_key(): True})
+        self.assertEqual(training_losses(read_metrics(kept)), training_losses(read_metrics(again)))
+
+    def recompute_key(self):
+        """The host's option, found in the schema by its name."""
+        def search(node, path):
+            for name, child in node.get("properties", {}).items():
+                if name.startswith("recompute") and child.get("type") == "boolean":
+                    return ".".join([*path, name])
+                if found := search(child, [*path, name]):
+                    return found
+        found = search(json.loads(self.assert_ok(run_host("schema", "--plugin", "gpt")).stdout), [])
+        self.assertIsNotNone(found)
+        return found
+
+    def test_run_folder_says_what_ran(self):
+        experiment, _ = self.train("run-3.1", iterations=2, training__checkpoint__interval=2)
+        self.assertTrue((experiment / "config.yaml").is_file())
+        self.assertTrue((experiment / "config_verbose.yaml").is_file())
+        self.assertIn("training @ iteration", (experiment / "runs/0/logs/logs_rank_0.txt").read_text())
+        provenance = "\n".join(p.read_text() for p in (experiment / "runs/0").glob("*") if p.is_file() and "provenance" in p.name)
+        for word in ("gpt", "2.11.0", "seed", "sha256"):
+            self.assertIn(word, provenance)
+
+    def test_keep_rule_and_last_step(self):
+        experiment, _ = self.train("run", iterations=7, training__checkpoint={"interval": 3, "keep": 2})
+        self.assertEqual(sorted(int(p.name) for p in (experiment / "checkpoint").iterdir() if p.name.isdigit()), [3, 6, 7])
+
+
+class CPlugin(HostTest):
+    """A model in plain C, without LibTorch, in the same host."""
+
+    def test_trains(self):
+        plugin, = (p for p in BUILD.rglob("libfastllm_cmlp.so"))
+        prefix = self.tiny_data()
+        self.data = pathlib.Path(prefix)
+        experiment = self.folder / "run"
+        values = {"data.datasets.Training": {"type": "memmap", "path": str(prefix)}, "training.train_iters": 60, "training.logs.interval": 1,
+                  "batch.sequence_length": 32, "batch.batch_size": 4, "optimizer.learning_rate.base": 0.003,
+                  "run.experiment_dir": str(experiment), "model.base_model.vocab_size": 64}
+        self.assert_ok(run_host("--plugin", plugin, *overrides(values)))
+        losses = [next(iter(x.values())) for _, x in sorted(training_losses(read_metrics(experiment)).items())]
+        self.assertEqual(len(losses), 60)
+        self.assertLess(losses[-1], losses[0] * 0.8)
+
+
+if __name__ == "__main__":
+    unittest.main()
