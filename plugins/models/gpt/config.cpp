@@ -1,0 +1,285 @@
+// From the resolved node to GptConfig: dynamic defaults, checks across keys, and what this version does not compute yet.
+// Problems are collected so that a user sees all of them at once; a key that would change results is never ignored.
+#include "config.hpp"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+namespace fastllm::gpt {
+namespace {
+
+// Any product of two sizes, times 2, then fits in 63 bits.
+constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
+constexpr int64_t kMostLayers = 65536;
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.15g", value);
+  return text;
+}
+
+class Reader {
+ public:
+  explicit Reader(sdk::Config node) : node_(node) {}
+
+  GptConfig read() {
+    read_sizes();
+    read_norm();
+    read_rotary();
+    read_mlp();
+    read_embeddings();
+    read_init();
+    read_scales();
+    refuse_later_features();
+    note_keys_without_effect();
+    if (!problems_.empty()) sdk::fail(FASTLLM_INVALID, problems_);
+    return config_;
+  }
+
+ private:
+  void problem(const std::string& path, const std::string& sentence) {
+    if (!problems_.empty()) problems_ += '\n';
+    problems_ += path + ": " + sentence;
+  }
+
+  int64_t size(const std::string& path) {
+    const auto value = node_.get<int64_t>(path);
+    if (value > kLargestSize) {
+      problem(path, "expected at most " + std::to_string(kLargestSize) + ", found " + std::to_string(value));
+      return 1;
+    }
+    return value;
+  }
+  // A size with a computed default, which is written back.
+  int64_t size_or(const std::string& path, int64_t computed) {
+    if (node_.size(path) >= 0) return size(path);
+    node_.set(path, computed);
+    return computed;
+  }
+  double real_or(const std::string& path, double computed) {
+    if (const auto value = node_.optional<double>(path)) return *value;
+    if (!std::isnan(computed)) node_.set(path, computed);
+    return computed;
+  }
+
+  void read_sizes() {
+    config_.layers = node_.get<int64_t>("transformer.num_layers");
+    if (config_.layers > kMostLayers) {
+      problem("transformer.num_layers",
+              "expected at most " + std::to_string(kMostLayers) + ", found " + std::to_string(config_.layers));
+      config_.layers = 1;
+    }
+    config_.hidden = size("transformer.hidden_size");
+    config_.heads = size("transformer.num_attention_heads");
+    config_.groups = size("transformer.head_groups");
+    if (config_.heads % config_.groups != 0) {
+      problem("transformer.head_groups", "expected a divisor of num_attention_heads (" + std::to_string(config_.heads) +
+                                             "), found " + std::to_string(config_.groups));
+    }
+    if (node_.size("transformer.kv_channels") < 0 && config_.hidden % config_.heads != 0) {
+      problem("transformer.kv_channels", "expected hidden_size (" + std::to_string(config_.hidden) +
+                                             ") to be a multiple of num_attention_heads (" +
+                                             std::to_string(config_.heads) + ") when no value is given; give one");
+      config_.head_width = 1;
+    } else {
+      config_.head_width = size_or("transformer.kv_channels", config_.hidden / config_.heads);
+    }
+    if (config_.heads * config_.head_width > kLargestSize) {
+      problem("transformer.num_attention_heads", "expected num_attention_heads times kv_channels to be at most " +
+                                                     std::to_string(kLargestSize) + ", found " +
+                                                     std::to_string(config_.heads) + " times " +
+                                                     std::to_string(config_.head_width));
+    }
+    const double power = real_or("transformer.attention_softmax_scale_power", 0.5);
+    config_.softmax_scale = std::pow(double(config_.head_width), -power);
+
+    const auto biases = node_.get<std::string>("transformer.add_linear_biases");
+    const bool everywhere = biases == "true" || biases == "everywhere";
+    config_.bias_qkv = everywhere || biases == "only_attn_qkv";
+    config_.bias_dense = config_.bias_mlp = everywhere;
+  }
+
+  void read_norm() {
+    auto& norm = config_.norm;
+    norm.kind = node_.get<std::string>("transformer.normalization.type") == "rms_norm" ? NormKind::kRms : NormKind::kLayer;
+    norm.epsilon = node_.get<double>("transformer.normalization.epsilon");
+    if (!(norm.epsilon > 0)) {
+      problem("transformer.normalization.epsilon", "expected a number above 0, found " + number(norm.epsilon));
+    }
+    norm.zero_centered = node_.get<bool>("transformer.normalization.zero_centered");
+    norm.initialization_range = node_.get<double>("transformer.normalization.initialization_range");
+  }
+
+  void read_rotary() {
+    const auto type = node_.get<std::string>("transformer.rotary.type");
+    if (type == "none") return;
+    if (type != "default") later("transformer.rotary.type", type, "default or none");
+    config_.rotary.kind = RotaryKind::kDefault;
+    config_.rotary.theta = node_.get<double>("transformer.rotary.theta");
+    config_.rotary.interleaved = !node_.get<bool>("transformer.rotary.triton");
+    if (!(config_.rotary.theta > 0)) {
+      problem("transformer.rotary.theta", "expected a number above 0, found " + number(config_.rotary.theta));
+    }
+    if (config_.head_width % 2 != 0) {
+      problem("transformer.kv_channels", "expected an even number, since rotary embeddings turn pairs, found " +
+                                             std::to_string(config_.head_width));
+    }
+  }
+
+  void read_mlp() {
+    config_.gated = node_.get<bool>("transformer.gated");
+    config_.ffn = size_or("transformer.ffn_hidden_size", 4 * config_.hidden);
+    auto activation = node_.optional<std::string>("transformer.activation_type");
+    if (!activation) {
+      activation = config_.gated ? "silu" : "gelu";
+      node_.set("transformer.activation_type", *activation);
+    }
+    config_.activation = *activation == "gelu"   ? Activation::kGelu
+                         : *activation == "silu" ? Activation::kSilu
+                         : *activation == "relu" ? Activation::kRelu
+                                                 : Activation::kSquaredRelu;
+  }
+
+  void read_embeddings() {
+    config_.positions = size("max_position_embeddings");
+    config_.vocabulary = size("vocab_size");
+    if (const auto value = node_.optional<bool>("use_position_embeddings")) {
+      config_.absolute_positions = *value;
+    } else {
+      config_.absolute_positions = config_.rotary.kind == RotaryKind::kNone;
+      node_.set("use_position_embeddings", config_.absolute_positions);
+    }
+    config_.tied = node_.get<bool>("tie_word_embeddings");
+    config_.parallel_embeddings = node_.get<bool>("parallel_embeddings");
+    config_.logits_scale = node_.get<double>("logits_scale_factor");
+  }
+
+  Init read_init(const std::string& prefix, const std::string& suffix, double deviation, double maximum, double minimum) {
+    Init init;
+    init.deviation = real_or(prefix + "init_method_std" + suffix, deviation);
+    init.maximum = real_or(prefix + "init_method_max" + suffix, maximum);
+    init.minimum = real_or(prefix + "init_method_min" + suffix, minimum);
+    if (init.minimum > init.maximum) {
+      problem(prefix + "init_method_min" + suffix, "expected at most init_method_max" + suffix + " (" +
+                                                       number(init.maximum) + "), found " + number(init.minimum));
+    }
+    return init;
+  }
+  void read_init() {
+    const Init all = read_init("transformer.", "", 1 / std::sqrt(double(config_.hidden)), kNone, kNone);
+    // Matrices that write into the residual stream start smaller the more of them there are.
+    const double output = all.deviation / std::sqrt(2.0 * double(std::max<int64_t>(config_.layers, 1)));
+    const std::string at = "transformer.";
+    config_.init_qkv = read_init(at, "_qkv", all.deviation, all.maximum, all.minimum);
+    config_.init_attention_output = read_init(at, "_attn_proj", output, all.maximum, all.minimum);
+    config_.init_mlp_1 = read_init(at, "_mlp_1", all.deviation, all.maximum, all.minimum);
+    config_.init_mlp_2 = read_init(at, "_mlp_2", output, all.maximum, all.minimum);
+    config_.init_embedding = read_init("", "_embed", all.deviation, all.maximum, all.minimum);
+    config_.random_bias = node_.get<bool>("transformer.random_bias_init");
+  }
+
+  double scale(const std::string& path) { return node_.optional<double>(path).value_or(kNone); }
+
+  void read_scales() {
+    const std::string path = "transformer.mlp_lr_scale";
+    auto scales = node_.reals(path);
+    if (scales.empty()) {
+      scales = {kNone};
+      sdk::check(sdk::host().config_set(node_.handle(), path.c_str(), FASTLLM_F64_LIST, scales.data(), 1));
+    }
+    const auto experts = node_.get<int64_t>("transformer.num_experts");
+    if (scales.size() != 1 && int64_t(scales.size()) != experts) {
+      problem(path, "expected 1 entry or num_experts (" + std::to_string(experts) + ") entries, found " +
+                        std::to_string(scales.size()));
+    }
+    for (double value : scales) {
+      if (value < 0) problem(path, "expected entries of at least 0, found " + number(value));
+    }
+    config_.mlp_scale = scales[0];
+    config_.attention_scale = scale("transformer.attention_lr_scale");
+    config_.embeddings_scale = scale("transformer.embeddings_lr_scale");
+    config_.output_scale = scale("transformer.output_lr_scale");
+    config_.norm_scale = scale("transformer.norm_lr_scale");
+    if (config_.tied && !std::isnan(config_.output_scale)) {
+      problem("transformer.output_lr_scale", "expected null with tie_word_embeddings, since the one weight belongs to the "
+                                             "embedding, found " + number(config_.output_scale) +
+                                                 "; use transformer.embeddings_lr_scale");
+    }
+  }
+
+  void later(const std::string& path, const std::string& value, const std::string& instead) {
+    problem(path, value + " is not supported yet by this version of gpt; use " + instead);
+  }
+  // A number that must keep the one value that changes nothing.
+  void only(const std::string& path, double allowed) {
+    const auto value = node_.get<double>(path);
+    if (value != allowed) later(path, number(value), number(allowed));
+  }
+  void only(const std::string& path, int64_t allowed) {
+    const auto value = node_.get<int64_t>(path);
+    if (value != allowed) later(path, std::to_string(value), std::to_string(allowed));
+  }
+  void only(const std::string& path, bool allowed) {
+    if (node_.get<bool>(path) != allowed) later(path, allowed ? "false" : "true", allowed ? "true" : "false");
+  }
+  void only_null(const std::string& path) {
+    if (const auto value = node_.optional<int64_t>(path)) later(path, std::to_string(*value), "null");
+  }
+
+  void refuse_later_features() {
+    const auto experts = node_.get<int64_t>("transformer.num_experts");
+    if (experts != 1) later("transformer.num_experts", std::to_string(experts), "1");
+    only("transformer.num_shared_experts", int64_t{0});
+    only("transformer.num_experts_per_token", int64_t{1});
+    only("transformer.attention_dropout", 0.0);
+    only("transformer.hidden_dropout", 0.0);
+    only_null("transformer.window_size");
+    only_null("transformer.max_window_layers");
+    const auto level = node_.get<std::string>("transformer.mlp_recompute_level");
+    if (level != "none") later("transformer.mlp_recompute_level", level, "none");
+    only("transformer.debug_transformer", int64_t{0});
+    only("transformer.debug_transformer_memory", false);
+    only_null("cross_entropy_splits");
+    if (node_.optional<bool>("sequence_first").value_or(false)) later("sequence_first", "true", "null");
+    only("logit_z_loss", 0.0);
+    only("use_megatron_initialization", false);
+  }
+
+  // Results do not depend on these, or not without experts.
+  void note_keys_without_effect() {
+    const auto text = [&](const std::string& path, const char* fallback) {
+      if (node_.get<std::string>(path) != fallback) sdk::log_info(path + ": no effect here");
+    };
+    const auto flag = [&](const std::string& path, bool fallback) {
+      if (node_.get<bool>(path) != fallback) sdk::log_info(path + ": no effect here");
+    };
+    text("cross_entropy_impl", "auto");
+    text("transformer.normalization.implementation", "auto");
+    flag("transformer.dropless_moe", true);
+    flag("transformer.dropless_dynamic_shape", false);
+    flag("transformer.use_flash_attention", true);
+
+    const auto without_experts = [&](const std::string& path, bool given) {
+      if (given) sdk::log_info(path + ": no effect with num_experts 1");
+    };
+    without_experts("transformer.router_lr_scale", !std::isnan(scale("transformer.router_lr_scale")));
+    without_experts("transformer.moe_jitter_eps", node_.get<double>("transformer.moe_jitter_eps") != 0);
+    without_experts("transformer.expert_z_loss_coefficient",
+                    node_.get<double>("transformer.expert_z_loss_coefficient") != 0);
+    without_experts("transformer.expert_routing_type",
+                    node_.get<std::string>("transformer.expert_routing_type") != "aux_loss");
+  }
+
+  sdk::Config node_;
+  GptConfig config_;
+  std::string problems_;
+};
+
+}  // namespace
+
+GptConfig read_config(sdk::Config node) { return Reader(node).read(); }
+
+}  // namespace fastllm::gpt

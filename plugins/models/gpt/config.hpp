@@ -1,0 +1,60 @@
+// One configured architecture as plain values: read once, checked together, everything computed that had no value.
+// Lengths are in elements. A learning-rate scale of NaN means the optimizer's default; 0 freezes.
+#pragma once
+
+#include <fastllm/plugin.hpp>
+
+#include <cstdint>
+#include <limits>
+
+namespace fastllm::gpt {
+
+enum class NormKind { kLayer, kRms };
+enum class RotaryKind { kNone, kDefault };
+enum class Activation { kGelu, kSilu, kRelu, kSquaredRelu };
+
+// Normal initial values, clamped; NaN: no clamp.
+struct Init {
+  double deviation = 0;
+  double maximum = std::numeric_limits<double>::quiet_NaN();
+  double minimum = std::numeric_limits<double>::quiet_NaN();
+};
+
+struct NormConfig {
+  NormKind kind = NormKind::kLayer;
+  double epsilon = 1e-5;
+  bool zero_centered = false;
+  double initialization_range = 0;
+};
+
+struct RotaryConfig {
+  RotaryKind kind = RotaryKind::kNone;
+  double theta = 10000;
+  bool interleaved = false;  // a pair is elements 2i, 2i + 1 of a head; otherwise i, i + half
+};
+
+struct GptConfig {
+  NormConfig norm;
+  RotaryConfig rotary;
+  int64_t layers = 0, hidden = 0, heads = 0, groups = 0, head_width = 0, ffn = 0;
+  bool bias_qkv = true, bias_dense = true, bias_mlp = true;
+  bool gated = false;
+  Activation activation = Activation::kGelu;
+  double softmax_scale = 1;  // kv_channels^-attention_softmax_scale_power
+
+  int64_t vocabulary = 0, positions = 0;
+  bool absolute_positions = true, tied = true, parallel_embeddings = true;
+  double logits_scale = 1;
+
+  Init init_qkv, init_attention_output, init_mlp_1, init_mlp_2, init_embedding;
+  bool random_bias = false;
+  double mlp_scale, attention_scale, embeddings_scale, output_scale, norm_scale;
+
+  int64_t query_width() const { return heads * head_width; }
+  int64_t key_value_width() const { return 2 * groups * head_width; }  // keys, then values
+};
+
+// Throws FASTLLM_INVALID with every problem found, one "path: sentence" a line. Writes computed values back into the node.
+GptConfig read_config(sdk::Config node);
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,73 @@
+// A row of logits is read from memory once: maximum, sum of exponentials and gradient come from cache.
+// Losses are kept by row and added in order, in double, so that neither threads nor length change the sum's bits or its precision.
+#include "kernels/cross_entropy.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "kernels/common.hpp"
+
+namespace fastllm::gpt {
+namespace {
+
+// Long rows are summed in blocks, added up in double: single precision alone would lose a digit at 50,000 entries.
+constexpr int64_t kBlock = 1024;
+
+// With and without a gradient the same values are added in the same order: recomputing with SAVE gives the same bits.
+template <bool with_gradient>
+FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabulary, float* gradient) {
+  float maximum = logits[0];
+#pragma omp simd reduction(max : maximum)
+  for (int64_t i = 0; i < vocabulary; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
+  const float target = logits[label];  // before a gradient takes its place
+  double sum = 0;
+  for (int64_t begin = 0; begin < vocabulary; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, vocabulary);
+    float block = 0;
+#pragma omp simd reduction(+ : block) simdlen(8)
+    for (int64_t i = begin; i < end; ++i) {
+      const float e = fast_exp(logits[i] - maximum);
+      if constexpr (with_gradient) gradient[i] = e;
+      block += e;
+    }
+    sum += block;
+  }
+  if constexpr (with_gradient) {
+    const float inverse = float(1.0 / sum);
+#pragma omp simd
+    for (int64_t i = 0; i < vocabulary; ++i) gradient[i] *= inverse;
+    gradient[label] -= 1.0f;
+  }
+  return std::log(sum) + double(maximum) - double(target);
+}
+
+FASTLLM_KERNEL void some_rows(const float* logits, const int64_t* labels, int64_t begin, int64_t end, int64_t vocabulary,
+                              float* gradient, double* losses) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* from = logits + row * vocabulary;
+    float* to = gradient ? gradient + row * vocabulary : nullptr;
+    if (labels[row] == kNoLabel) {
+      losses[row] = 0;
+      if (to) std::fill(to, to + vocabulary, 0.0f);
+    } else {
+      losses[row] = to ? one_row<true>(from, labels[row], vocabulary, to) : one_row<false>(from, labels[row], vocabulary, to);
+    }
+  }
+}
+
+}  // namespace
+
+double cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary, float* gradient) {
+  std::vector<double> losses(size_t(rows), 0.0);
+  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    some_rows(logits, labels, begin, end, vocabulary, gradient, losses.data());
+  });
+  double sum = 0;
+  for (double loss : losses) sum += loss;
+  return sum;
+}
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,121 @@
+// Projections around the causal attention, and which of them are divided over tensor ranks.
+// key_value holds the keys of all groups, then their values; rotary embedding turns queries and keys where they lie.
+#include "layers/attention.hpp"
+
+#include <ATen/ops/empty_like.h>
+
+namespace fastllm::gpt {
+namespace {
+
+// Heads are divided over "tensor": whole groups, or the heads of the only group.
+void divide_heads(sdk::Parameter& parameter, const GptConfig& config, int dim) {
+  parameter.shard_group = "tensor";
+  parameter.shard_dim = dim;
+  parameter.shard_unit = config.head_width * (config.groups > 1 ? config.heads / config.groups : 1);
+}
+void divide_groups(sdk::Parameter& parameter, const GptConfig& config) {
+  if (config.groups == 1) {
+    parameter.flags |= FASTLLM_PARAM_PARTIAL;
+    return;
+  }
+  parameter.shard_group = "tensor";
+  parameter.shard_blocks = 2;  // keys, values
+  parameter.shard_unit = config.head_width;
+}
+
+Linear make_query(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
+  auto matrix = weight(prefix + ".weight", {c.query_width(), c.hidden}, c.init_qkv, c.attention_scale);
+  divide_heads(matrix, c, 0);
+  std::optional<sdk::Parameter> offset;
+  if (c.bias_qkv) {
+    offset = bias(prefix + ".bias", c.query_width(), c.init_qkv, c.random_bias, c.attention_scale);
+    divide_heads(*offset, c, 0);
+  }
+  return Linear(parameters, std::move(matrix), std::move(offset));
+}
+Linear make_key_value(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
+  auto matrix = weight(prefix + ".weight", {c.key_value_width(), c.hidden}, c.init_qkv, c.attention_scale);
+  divide_groups(matrix, c);
+  std::optional<sdk::Parameter> offset;
+  if (c.bias_qkv) {
+    offset = bias(prefix + ".bias", c.key_value_width(), c.init_qkv, c.random_bias, c.attention_scale);
+    divide_groups(*offset, c);
+  }
+  return Linear(parameters, std::move(matrix), std::move(offset));
+}
+Linear make_dense(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
+  auto matrix = weight(prefix + ".weight", {c.hidden, c.query_width()}, c.init_attention_output, c.attention_scale);
+  divide_heads(matrix, c, 1);
+  std::optional<sdk::Parameter> offset;
+  if (c.bias_dense) {
+    offset = bias(prefix + ".bias", c.hidden, c.init_attention_output, c.random_bias, c.attention_scale);
+    offset->flags |= FASTLLM_PARAM_PARTIAL;
+  }
+  return Linear(parameters, std::move(matrix), std::move(offset));
+}
+
+}  // namespace
+
+Attention::Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix, Rotary& rotary)
+    : heads_(config.heads),
+      groups_(config.groups),
+      head_width_(config.head_width),
+      scale_(config.softmax_scale),
+      rotary_(rotary),
+      query_(make_query(parameters, config, prefix + ".query")),
+      key_value_(make_key_value(parameters, config, prefix + ".key_value")),
+      dense_(make_dense(parameters, config, prefix + ".dense")) {}
+
+void Attention::rotate(const at::Tensor& query, const at::Tensor& key_value, const at::Tensor& positions, int64_t length,
+                       bool inverse) {
+  if (!rotary_.enabled()) return;
+  rotary_.apply(query, heads_, positions, length, inverse);
+  rotary_.apply(key_value, groups_, positions, length, inverse);  // the keys come first in a row
+}
+
+void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const at::Tensor& x, const at::Tensor& positions,
+                        const at::Tensor& residual, const at::Tensor& y, AttentionSaved* saved) {
+  const int64_t tokens = batch * sequence;
+  const AttentionShape shape{batch, sequence, heads_, groups_, head_width_, scale_};
+  const at::Tensor query = empty({tokens, heads_ * head_width_});
+  const at::Tensor key_value = empty({tokens, 2 * groups_ * head_width_});
+  query_.forward(x, query);
+  key_value_.forward(x, key_value);
+  rotate(query, key_value, positions, length, false);
+  const at::Tensor out = empty({tokens, heads_ * head_width_});
+  Tensors log_sums = attention_forward(shape, query, key_value, out);
+  dense_.forward_add(out, residual, y);
+  if (!saved) return;
+  *saved = {.shape = shape,
+            .length = length,
+            .input = query_.weight_trainable() || key_value_.weight_trainable() ? x : at::Tensor(),
+            .positions = positions,
+            .query = query,
+            .key_value = key_value,
+            .out = out,
+            .log_sums = std::move(log_sums)};
+}
+
+void Attention::backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,
+                         const at::Tensor& dx) {
+  dense_.backward_parameters(gradients, dy, saved.out);
+  if (!dx.defined() && !input_trainable()) return;
+  const at::Tensor d_out = at::empty_like(saved.out);
+  const at::Tensor d_query = at::empty_like(saved.query), d_key_value = at::empty_like(saved.key_value);
+  dense_.backward_input(dy, d_out);
+  attention_backward(saved.shape, saved.query, saved.key_value, saved.out, saved.log_sums, d_out, d_query, d_key_value);
+  rotate(d_query, d_key_value, saved.positions, saved.length, true);
+  query_.backward_parameters(gradients, d_query, saved.input);
+  key_value_.backward_parameters(gradients, d_key_value, saved.input);
+  if (!dx.defined()) return;
+  query_.backward_input(d_query, dx);
+  key_value_.backward_input(d_key_value, dx, true);
+}
+
+void Attention::no_gradient(const Gradients& gradients) const {
+  query_.no_gradient(gradients);
+  key_value_.no_gradient(gradients);
+  dense_.no_gradient(gradients);
+}
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,97 @@
+// Backward goes only as deep as someone needs: a part below which nothing is trainable and no input gradient is wanted is not
+// computed at all.
+#include "layers/block.hpp"
+
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+
+namespace fastllm::gpt {
+namespace {
+
+struct BlockSaved : sdk::Saved {
+  at::Tensor x;    // the host's input
+  at::Tensor mid;  // after attention, [tokens, hidden]
+  NormSaved norm_1, norm_2;
+  AttentionSaved attention;
+  MlpSaved mlp;
+};
+
+}  // namespace
+
+Block::Block(const GptConfig& config, const std::string& prefix, Rotary& rotary)
+    : config_(config),
+      rotary_(rotary.enabled()),
+      norm_1_(parameters, config, prefix + ".norm_1"),
+      norm_2_(parameters, config, prefix + ".norm_2"),
+      attention_(parameters, config, prefix + ".self_attn", rotary),
+      mlp_(parameters, config, prefix + ".mlp") {}
+
+void Block::describe_ports(const sdk::Sink& sink) const {
+  sink.input(hidden_port(config_.hidden));
+  if (rotary_) sink.input(batch_port("positions"));
+  sink.output(hidden_port(config_.hidden));
+}
+
+sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) {
+  const int64_t batch = inputs[0].size(0), sequence = inputs[0].size(1);
+  const at::Tensor x = flat(inputs[0]), y = flat(outputs[0]);
+  auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
+  const at::Tensor mid = at::empty_like(x);
+  {
+    const at::Tensor normed = at::empty_like(x);
+    norm_1_.forward(x, normed, saved ? &saved->norm_1 : nullptr);
+    attention_.forward(batch, sequence, std::max(sequence, call->length), normed,
+                       rotary_ ? inputs[1].reshape({-1}) : at::Tensor(), x, mid, saved ? &saved->attention : nullptr);
+  }
+  const at::Tensor normed = at::empty_like(x);
+  norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
+  mlp_.forward(normed, mid, y, saved ? &saved->mlp : nullptr);
+  if (saved) {
+    saved->x = x;
+    saved->mid = mid;
+  }
+  return saved;
+}
+
+void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs, const Tensors& d_inputs) {
+  auto& saved = static_cast<BlockSaved&>(kept);
+  const Gradients gradients(parameters, call);
+  if (!d_outputs[0].defined()) {
+    if (d_inputs[0].defined()) d_inputs[0].zero_();
+    norm_1_.no_gradient(gradients);
+    norm_2_.no_gradient(gradients);
+    attention_.no_gradient(gradients);
+    mlp_.no_gradient(gradients);
+    return;
+  }
+  const bool need_x = d_inputs[0].defined();
+  const bool need_normed_1 = need_x || norm_1_.trainable();
+  const bool need_mid = need_normed_1 || attention_.trainable();
+  const bool need_normed_2 = need_mid || norm_2_.trainable();
+
+  const at::Tensor dy = flat(d_outputs[0]);
+  const auto maybe = [&](bool needed) { return needed ? at::empty_like(dy) : at::Tensor(); };
+  const at::Tensor d_normed_2 = maybe(need_normed_2);
+  mlp_.backward(gradients, saved.mlp, dy, d_normed_2);
+  saved.mlp = {};
+  if (!need_normed_2) return;
+  const at::Tensor d_mid = maybe(need_mid);
+  norm_2_.backward(gradients, saved.mid, saved.norm_2, d_normed_2, dy, d_mid);
+  if (!need_mid) return;
+  const at::Tensor d_normed_1 = maybe(need_normed_1);
+  attention_.backward(gradients, saved.attention, d_mid, d_normed_1);
+  if (!need_normed_1) return;
+  norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid, need_x ? flat(d_inputs[0]) : at::Tensor());
+}
+
+double Block::flops(int64_t batch, int64_t sequence) const {
+  const double tokens = double(batch) * double(sequence);
+  const double projections = 2 * double(config_.heads + config_.groups) * double(config_.head_width);
+  const double mlp = double(config_.gated ? 3 : 2) * double(config_.ffn);
+  // Scores and values are two products of which the causal half is needed.
+  const double attention = double(config_.query_width()) * double(sequence);
+  return 2 * tokens * (double(config_.hidden) * (projections + mlp) + attention);
+}
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,30 @@
+// A transformer block: x + attention(norm_1(x)), then the same with the MLP.
+#pragma once
+
+#include "layers/attention.hpp"
+#include "layers/mlp.hpp"
+#include "layers/norm.hpp"
+
+namespace fastllm::gpt {
+
+class Block : public Layer {
+ public:
+  // prefix: "layers.1".
+  Block(const GptConfig& config, const std::string& prefix, Rotary& rotary);
+
+  void describe_ports(const sdk::Sink& sink) const override;
+  int inputs() const override { return rotary_ ? 2 : 1; }
+  int outputs() const override { return 1; }
+  sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) override;
+  void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) override;
+  double flops(int64_t batch, int64_t sequence) const override;
+
+ private:
+  GptConfig config_;
+  bool rotary_;
+  Norm norm_1_, norm_2_;
+  Attention attention_;
+  Mlp mlp_;
+};
+
+}  // namespace fastllm::gpt

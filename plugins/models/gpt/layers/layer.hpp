@@ -1,0 +1,58 @@
+// One layer of the model as the host sees it: it declares ports and parameters, and computes forward and backward.
+// Tensors are views of the host's memory, in the order of the ports; undefined where model.h allows null.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "layers/parameters.hpp"
+
+namespace fastllm::gpt {
+
+using Tensors = std::vector<at::Tensor>;
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  virtual void describe_ports(const sdk::Sink& sink) const = 0;
+  virtual int inputs() const = 0;
+  virtual int outputs() const = 0;
+  virtual double cost() const { return 1; }
+
+  // Never touches inputs. Keeps nothing unless call.save().
+  virtual sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) = 0;
+  // d_outputs undefined: zero. d_inputs undefined: not wanted; others are written.
+  virtual void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) = 0;
+  virtual double flops(int64_t batch, int64_t sequence) const = 0;
+
+  Parameters parameters;
+};
+
+// Hidden states between layers, [batch, sequence, hidden].
+inline sdk::Port hidden_port(int64_t hidden) {
+  return {.name = "hidden", .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE, hidden}};
+}
+// tokens, labels, positions: int64 [batch, sequence] from the data loader.
+inline sdk::Port batch_port(const std::string& name) {
+  return {.name = name,
+          .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE},
+          .flags = FASTLLM_PORT_BATCH | FASTLLM_PORT_NO_GRAD,
+          .dtype = sdk::kInt64};
+}
+
+// [batch, sequence, width] as [tokens, width].
+inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }
+
+// New uninitialised float32 memory.
+at::Tensor empty(at::IntArrayRef sizes);
+
+// Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value and its place.
+void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit, const std::string& limit_name,
+                   int64_t exempt);
+
+// The declaration of a weight with the initial values and the learning-rate scale of its kind.
+sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const struct Init& init, double lr_scale);
+sdk::Parameter bias(const std::string& name, int64_t width, const struct Init& init, bool random, double lr_scale);
+
+}  // namespace fastllm::gpt

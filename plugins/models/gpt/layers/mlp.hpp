@@ -1,0 +1,32 @@
+// The two-layer MLP, plain or gated, from normalized input to the residual stream, as a part of a block.
+#pragma once
+
+#include "config.hpp"
+#include "layers/linear.hpp"
+
+namespace fastllm::gpt {
+
+struct MlpSaved {
+  at::Tensor input;  // undefined when layer_1's weight needs no gradient
+  at::Tensor pre;    // before the activation, [tokens, ffn] or gated [tokens, 2 ffn]; backward uses it up
+};
+
+class Mlp {
+ public:
+  // prefix: "layers.1.mlp".
+  Mlp(Parameters& parameters, const GptConfig& config, const std::string& prefix);
+
+  // y = residual + mlp(x); all [tokens, hidden]. saved null: nothing is kept.
+  void forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y, MlpSaved* saved) const;
+  // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
+  void backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy, const at::Tensor& dx) const;
+  void no_gradient(const Gradients& gradients) const;
+
+ private:
+  int64_t ffn_;
+  bool gated_;
+  Activation activation_;
+  Linear layer_1_, layer_2_;
+};
+
+}  // namespace fastllm::gpt

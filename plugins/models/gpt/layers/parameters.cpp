@@ -1,0 +1,69 @@
+// Binding and gradient products of a layer's parameters.
+// The overwrite flag decides beta of the product, so a gradient buffer is never filled with zeros first.
+#include "layers/parameters.hpp"
+
+#include <ATen/ops/addmm.h>
+
+#include "kernels/row_sum.hpp"
+
+namespace fastllm::gpt {
+namespace {
+
+std::string shape_text(const int64_t* sizes, size_t dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims; ++i) text += (i ? ", " : "") + std::to_string(sizes[i]);
+  return text + "]";
+}
+
+at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, const char* what) {
+  if (sdk::scalar_type(tensor.dtype) != at::kFloat) {
+    sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected a float32 " + what + ", found " +
+                                       sdk::dtype_name(tensor.dtype) + "; set distributed.training_dtype to float32");
+  }
+  const auto dims = static_cast<size_t>(tensor.ndim);
+  if (!std::equal(declared.shape.begin(), declared.shape.end(), tensor.shape, tensor.shape + dims)) {
+    sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected the whole " + what + " " +
+                                       shape_text(declared.shape.data(), declared.shape.size()) + ", found " +
+                                       shape_text(tensor.shape, dims) +
+                                       "; this version of gpt does not divide parameters over ranks");
+  }
+  return sdk::view(tensor);
+}
+
+}  // namespace
+
+int Parameters::add(sdk::Parameter declaration) {
+  declared_.push_back(std::move(declaration));
+  return int(declared_.size()) - 1;
+}
+
+void Parameters::describe(const sdk::Sink& sink) const {
+  for (const auto& parameter : declared_) sink.parameter(parameter);
+}
+
+void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients) {
+  std::vector<Bound> bound(declared_.size());
+  for (size_t i = 0; i < bound.size(); ++i) {
+    bound[i].weight = checked_view(*weights[i], declared_[i], "weight");
+    if (gradients && gradients[i]) bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient");
+  }
+  bound_ = std::move(bound);
+}
+
+void Gradients::product(int index, const at::Tensor& left, const at::Tensor& right, double scale) const {
+  if (!wanted(index)) return;
+  at::Tensor gradient = parameters_.gradient(index);
+  at::addmm_out(gradient, gradient, left.t(), right, overwrites(index) ? 0 : 1, scale);
+}
+
+void Gradients::row_sum(int index, const at::Tensor& rows) const {
+  if (!wanted(index)) return;
+  gpt::row_sum(rows.const_data_ptr<float>(), rows.size(0), rows.size(1), overwrites(index),
+               parameters_.gradient(index).mutable_data_ptr<float>());
+}
+
+void Gradients::none(int index) const {
+  if (wanted(index) && overwrites(index)) parameters_.gradient(index).zero_();
+}
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,71 @@
+// From the calls of the C table to layers: views of the host's tensors in, nothing copied.
+// Every call runs without autograd: layers write their own gradients.
+#include "model.hpp"
+
+#include "fields.hpp"
+#include "layers/block.hpp"
+#include "layers/embedding.hpp"
+#include "layers/head.hpp"
+
+namespace fastllm::gpt {
+namespace {
+
+Tensors views(const DLTensor* const* tensors, int count) {
+  Tensors result;
+  result.reserve(size_t(count));
+  for (int i = 0; i < count; ++i) result.push_back(sdk::view_or_undefined(tensors ? tensors[i] : nullptr));
+  return result;
+}
+
+std::string layer_name(size_t index) { return "layers." + std::to_string(index); }
+
+}  // namespace
+
+void GptModel::fields(const sdk::Sink& sink) { declare_fields(sink); }
+
+GptModel::GptModel(const GptConfig& config) : rotary_(config) {
+  layers_.push_back(std::make_unique<Embedding>(config));
+  for (int64_t i = 0; i < config.layers; ++i) {
+    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), rotary_));
+  }
+  layers_.push_back(std::make_unique<Head>(config, layer_name(layers_.size())));
+}
+
+void GptModel::describe(const sdk::Sink& sink) const {
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    sink.layer(layer_name(i), layers_[i]->cost());
+    layers_[i]->describe_ports(sink);
+    layers_[i]->parameters.describe(sink);
+  }
+}
+
+Layer& GptModel::layer(int index) const {
+  if (index < 0 || size_t(index) >= layers_.size()) {
+    sdk::fail(FASTLLM_INTERNAL, "expected a layer below " + std::to_string(layers_.size()) + ", found " +
+                                    std::to_string(index));
+  }
+  return *layers_[size_t(index)];
+}
+
+void GptModel::bind(int index, const DLTensor* const* weights, DLTensor* const* gradients) {
+  const sdk::ComputeGuard guard;
+  layer(index).parameters.bind(weights, gradients);
+}
+
+sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTensor* const* inputs,
+                                    DLTensor* const* outputs) {
+  const sdk::ComputeGuard guard;
+  Layer& l = layer(index);
+  return l.forward(call, views(inputs, l.inputs()), views(outputs, l.outputs()));
+}
+
+void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer saved, const DLTensor* const* d_outputs,
+                        DLTensor* const* d_inputs) {
+  const sdk::ComputeGuard guard;
+  Layer& l = layer(index);
+  l.backward(call, *saved, views(d_outputs, l.outputs()), views(d_inputs, l.inputs()));
+}
+
+double GptModel::flops(int index, int64_t batch, int64_t sequence) const { return layer(index).flops(batch, sequence); }
+
+}  // namespace fastllm::gpt
