@@ -16,10 +16,11 @@ struct LearningRate {
   double decay_power = 1;
   int64_t warmup_iterations = 0;
   double minimum = 0;
-  std::string schedule;                     // "linear,10,0,0.001;constant,100,0.001": replaces the others; "": unset
+  std::string schedule;  // "linear,10,0,0.001;constant,100,0.001": replaces the others; "": unset
 
-  void validate() const;                    // throws Error(kInvalid); text begins with the key ("decay_iterations: ...")
-  double at(int64_t update) const;          // update: 1 for the first successful one
+  void validate()
+      const;  // throws Error(kInvalid); text begins with the key ("decay_iterations: ...")
+  double at(int64_t update) const;  // update: 1 for the first successful one
 };
 
 }  // namespace fastllm::optim

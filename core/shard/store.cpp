@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 #include "core/shard/memory.hpp"
 
 namespace fastllm::shard {
@@ -51,12 +52,6 @@ std::vector<std::string> state_names(const StoreOptions& o) {
   return names;
 }
 
-std::string mebibytes(int64_t bytes) {
-  std::string digits = fmt::format("{:.2f}", double(bytes) / (1 << 20));
-  for (int at = int(digits.size()) - 6; at > 0; at -= 3) digits.insert(at, ",");
-  return digits + " MiB";
-}
-
 // A DLTensor with its dimensions; neither moves.
 struct View {
   DLTensor tensor{};
@@ -80,12 +75,12 @@ void make_view(View& view, void* data, DLDataType type, std::vector<int64_t> sha
 
 std::vector<std::string> AllocationTable::lines() const {
   std::vector<std::string> lines{fmt::format(">>> Allocating {} weight buffers ({})",
-                                             weight_buffers, mebibytes(weight_buffer_bytes))};
+                                             weight_buffers, mib_text(weight_buffer_bytes))};
   if (gradient_buffers > 0)
     lines.push_back(fmt::format(">>> Allocating {} grad buffers ({})", gradient_buffers,
-                                mebibytes(gradient_buffer_bytes)));
-  lines.push_back(fmt::format(">>> Allocating {} shards ({})", shards, mebibytes(shard_bytes)));
-  lines.push_back(fmt::format("Total allocated: {}", mebibytes(total_bytes())));
+                                mib_text(gradient_buffer_bytes)));
+  lines.push_back(fmt::format(">>> Allocating {} shards ({})", shards, mib_text(shard_bytes)));
+  lines.push_back(fmt::format("Total allocated: {}", mib_text(total_bytes())));
   return lines;
 }
 

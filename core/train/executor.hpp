@@ -1,5 +1,6 @@
-// Runs the layers of a model over micro-batches: wiring by name, activations, backward, recomputation.
-// Knows stages and buffers through shard::Store, the order through model::Schedule; no optimizer, no data loading.
+// Runs the layers of a model over micro-batches: wiring by name, activations, backward,
+// recomputation. Knows stages and buffers through shard::Store, the order through model::Schedule;
+// no optimizer, no data loading.
 #pragma once
 
 #include <cstdint>
@@ -17,35 +18,52 @@
 namespace fastllm::train {
 
 struct ExecutorOptions {
-  bool recompute = false;        // activations of a layer are made again in its backward (host option, per layer)
-  uint64_t seed = 0;             // of the step's random numbers, mixed with step, micro-batch and layer
+  bool recompute =
+      false;  // activations of a layer are made again in its backward (host option, per layer)
+  // Mixed with step, micro-batch, layer and data rank into call->seed; call->offset is 0, so that a
+  // plugin may count on from there in one call. A forward that is made again gets the same two.
+  uint64_t seed = 0;
 };
 
 struct StepInput {
   std::vector<const data::Batch*> micro_batches;
   int64_t step = 0;
   double loss_scale = 1;
-  int64_t valid_labels = 0;      // over all micro-batches and data ranks
+  int64_t valid_labels = 0;  // over all micro-batches and data ranks
 };
 
 struct StepOutput {
-  std::map<std::string, double> losses;    // by output name, reduced as the port's flags say
+  // By output name, reduced as the port's flags say: a PORT_SUM over all valid labels, else the
+  // mean over micro-batches; then the mean over the layers that have an output of that name.
+  std::map<std::string, double> losses;
   std::map<std::string, double> metrics;
 };
+
+// What make_schedule wants to know of a store: stages, buffers, and where backward ends.
+model::ScheduleOptions schedule_options(const shard::Store& store, int depth_first,
+                                        int breadth_first, bool training);
 
 class Executor {
  public:
   Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options);
   ~Executor();
-  // Forward and backward of all micro-batches; leaves reduced gradients in the grads shard. Weights are restored as needed.
+  // Forward and backward of all micro-batches; leaves reduced gradients in the grads shard. Weights
+  // are restored as needed.
   StepOutput train(const StepInput& input, const std::vector<model::Step>& schedule);
   // Forward only, no saves, no dropout.
   StepOutput evaluate(const StepInput& input, const std::vector<model::Step>& schedule);
-  // The batch entries that the model's inputs name and this host cannot deliver are an Error at construction.
+  // The batch entries that the model's inputs name and this host cannot deliver are an Error at
+  // construction.
 
-  // For tests and tensor logs: called with every output of every layer (forward) and every gradient (backward).
-  // An OPTIONAL output is asked for when this is set.
+  // For tests and tensor logs: called with every output of every layer once it is made, and
+  // (backward) with the complete gradient of every output that gets one. Named "layer.output". An
+  // OPTIONAL output is asked for when this is set.
   std::function<void(const std::string& name, const DLTensor&, bool backward)> observer;
+
+  // Memory of activations and their gradients: the most that was in use at once, and how often the
+  // system was asked for a block so far (a step after the first one of its shape asks for none).
+  int64_t peak_activation_bytes() const;
+  int64_t activation_allocations() const;
 
  private:
   struct Impl;

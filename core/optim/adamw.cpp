@@ -1,0 +1,194 @@
+// Two passes over the shards: the norm of the gradients, then everything else in one go, so that
+// each array is read and written once. Compiled without contraction: all instruction sets give the
+// same bits.
+#include "core/optim/adamw.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+
+#include "core/base/error.hpp"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define FASTLLM_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
+#else
+#define FASTLLM_CLONES
+#endif
+
+namespace fastllm::optim {
+namespace {
+
+constexpr int64_t kChunk = int64_t(1)
+                           << 15;  // elements: 512 KiB of weight, two moments and gradient
+constexpr int kLanes = 16;         // sums kept apart inside a chunk, whatever the vector width
+
+// A float times itself is exact in double, so only the order of the sums matters, and that is
+// fixed.
+FASTLLM_CLONES double sum_of_squares(const float* g, int64_t n) {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int k = 0; k < kLanes; ++k) lanes[k] += double(g[i + k]) * double(g[i + k]);
+  for (int k = 0; i < n; ++i, ++k) lanes[k] += double(g[i]) * double(g[i]);
+  double sum = 0;
+  for (double lane : lanes) sum += lane;
+  return sum;
+}
+
+// multi-stage.md 8, with the bias corrections already divided out:
+// step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t), keep = 1 - lr * weight decay.
+struct Factors {
+  float clip, beta_1, one_minus_beta_1, beta_2, one_minus_beta_2, keep, step, root, epsilon;
+};
+
+FASTLLM_CLONES void update(float* __restrict p, float* __restrict m, float* __restrict v,
+                           const float* __restrict grad, int64_t n, const Factors& factors) {
+  const Factors f = factors;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = grad[i] * f.clip;
+    m[i] = f.beta_1 * m[i] + f.one_minus_beta_1 * g;
+    v[i] = f.beta_2 * v[i] + f.one_minus_beta_2 * (g * g);
+    p[i] = p[i] * f.keep - f.step * m[i] / (std::sqrt(v[i]) * f.root + f.epsilon);
+  }
+}
+
+// As the reference prints floats: 1.0, 0.5, 1e-12.
+std::string number_text(double x) {
+  std::string text = fmt::format("{}", x);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string group_name(double weight_decay, const std::optional<double>& scale) {
+  const std::string decay = weight_decay == 1   ? "True"
+                            : weight_decay == 0 ? "False"
+                                                : number_text(weight_decay);
+  return fmt::format("wd_{}_lr_scale_{}", decay, scale ? number_text(*scale) : "None");
+}
+
+}  // namespace
+
+std::vector<ParameterGroup> make_parameter_groups(const shard::Layout& layout, int rank) {
+  const shard::World& world = layout.world();
+  const int data_rank = world.data_rank(rank);
+  std::vector<ParameterGroup> result;
+  auto add = [&](double weight_decay, std::optional<double> scale, const Slice& slice) {
+    auto group = std::find_if(result.begin(), result.end(), [&](const ParameterGroup& g) {
+      return g.weight_decay == weight_decay && g.lr_scale == scale;
+    });
+    if (group == result.end())
+      group = result.insert(group, {group_name(weight_decay, scale), weight_decay, scale, {}});
+    if (!group->slices.empty()) {
+      Slice& last = group->slices.back();
+      if (last.weights_begin + last.elements == slice.weights_begin &&
+          last.state_begin + last.elements == slice.state_begin && last.in_norm == slice.in_norm) {
+        last.elements += slice.elements;
+        return;
+      }
+    }
+    group->slices.push_back(slice);
+  };
+  for (const shard::Placed& placed : layout.on_device(rank)) {
+    const std::vector<shard::Group>& groups = layout.stages()[placed.stage].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      const shard::Group& group = groups[g];
+      const int64_t state_begin = layout.shard_begin(rank, "grads", placed.stage, g);
+      if (group.frozen || state_begin < 0) continue;
+      const int64_t weights_begin = layout.shard_begin(rank, "weights", placed.stage, g);
+      for (const shard::Piece& piece : group.pieces) {
+        const model::Parameter& p = layout.description().parameters[piece.parameter];
+        const bool in_norm =
+            !placed.copy && (world.tensor_rank(rank) == 0 || shard::is_split(p, world));
+        const std::vector<double> unset{std::nan("")};
+        const std::vector<double>& scales = p.lr_scales.empty() ? unset : p.lr_scales;
+        const int64_t chunk = (piece.end - piece.begin) / int64_t(scales.size());
+        for (size_t c = 0; c < scales.size(); ++c) {
+          const int64_t begin =
+              group.to_shard(piece.begin + int64_t(c) * chunk, data_rank, world.data);
+          const int64_t end =
+              group.to_shard(piece.begin + int64_t(c + 1) * chunk, data_rank, world.data);
+          if (scales[c] == 0 || begin == end) continue;
+          const std::optional<double> scale =
+              std::isnan(scales[c]) ? std::nullopt : std::optional(scales[c]);
+          add(p.weight_decay, scale,
+              {weights_begin + begin, state_begin + begin, end - begin, in_norm});
+        }
+      }
+    }
+  }
+  return result;
+}
+
+struct AdamW::Chunk {
+  int64_t weights_begin, state_begin, elements;
+  int group;
+  bool in_norm;
+};
+
+AdamW::AdamW(shard::Store& store, const AdamWOptions& options)
+    : store_(store),
+      options_(options),
+      groups_(make_parameter_groups(store.layout(), store.rank())) {
+  FASTLLM_ASSERT(store.layout().world().size() == 1);  // the norm is a sum over all ranks
+  for (size_t g = 0; g < groups_.size(); ++g)
+    for (const Slice& s : groups_[g].slices)
+      for (int64_t begin = 0; begin < s.elements; begin += kChunk)
+        chunks_.push_back({s.weights_begin + begin, s.state_begin + begin,
+                           std::min(kChunk, s.elements - begin), int(g), s.in_norm});
+}
+
+AdamW::~AdamW() = default;
+
+double AdamW::norm() const {
+  const float* gradients = store_.flat_data("grads");
+  const int64_t count = int64_t(chunks_.size());
+  std::vector<double> sums(chunks_.size(), 0);
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < count; ++c)
+    if (chunks_[c].in_norm)
+      sums[c] = sum_of_squares(gradients + chunks_[c].state_begin, chunks_[c].elements);
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return std::sqrt(total);
+}
+
+StepReport AdamW::step(double learning_rate) {
+  ++current_step;
+  StepReport report;
+  report.gradient_norm = norm();
+  const double bias_1 = 1 - std::pow(options_.beta_1, double(current_step));
+  const double bias_2 = 1 - std::pow(options_.beta_2, double(current_step));
+  std::vector<Factors> factors;
+  for (const ParameterGroup& group : groups_) {
+    const double rate =
+        learning_rate * group.lr_scale.value_or(options_.default_learning_rate_scale);
+    Factors f{};
+    f.clip = float(std::min(1.0, options_.gradient_norm_clipping / (report.gradient_norm + 1e-6)));
+    f.beta_1 = float(options_.beta_1);
+    f.one_minus_beta_1 = float(1 - options_.beta_1);
+    f.beta_2 = float(options_.beta_2);
+    f.one_minus_beta_2 = float(1 - options_.beta_2);
+    f.keep = float(1 - rate * options_.weight_decay * group.weight_decay);
+    f.step = float(rate / bias_1);
+    f.root = float(1 / std::sqrt(bias_2));
+    f.epsilon = float(options_.epsilon);
+    factors.push_back(f);
+  }
+  float* const weights = store_.flat_data("weights");
+  float* const moments = store_.flat_data("exp_avgs");
+  float* const squares = store_.flat_data("exp_avgs_sq");
+  const float* const gradients = store_.flat_data("grads");
+  const int64_t count = int64_t(chunks_.size());
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < count; ++c) {
+    const Chunk& chunk = chunks_[c];
+    update(weights + chunk.weights_begin, moments + chunk.state_begin, squares + chunk.state_begin,
+           gradients + chunk.state_begin, chunk.elements, factors[chunk.group]);
+  }
+  store_.invalidate();
+  return report;
+}
+
+}  // namespace fastllm::optim
