@@ -1,8 +1,7 @@
-// Shared libraries found at run time: by name in the search path, or by path. Manifests are read before anything is loaded.
-// abi.md 1 (handshake), 9 (discovery, manifest, security). The home of Boost.DLL.
+// Shared libraries found at run time: by name in the search path, or by path. Manifests are read
+// before anything is loaded. abi.md 1 (handshake), 9 (discovery, manifest, security).
 #pragma once
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,28 +10,10 @@
 #include "core/config/node.hpp"
 #include "core/config/schema.hpp"
 #include "core/model/model.hpp"
+#include "core/plugin/discovery.hpp"
+#include "core/plugin/manifest.hpp"
 
 namespace fastllm::plugin {
-
-struct SearchOptions {
-  std::vector<std::filesystem::path> paths;   // --plugin-path, in order
-  bool allow_insecure = false;                // --allow-insecure-plugins
-};
-
-// What a library says of itself without being run: "key=value" lines of its ELF section ".fastllm".
-struct Manifest {
-  std::string abi, id, version, license;
-  std::vector<std::string> models, formats, converters, needs, caps;
-};
-
-struct Candidate {
-  std::string name;                // "gpt" of libfastllm_gpt.so
-  std::filesystem::path path;
-  std::string origin;              // "--plugin-path /x", "FASTLLM_PLUGIN_PATH", "next to the program"
-  Manifest manifest;
-  std::string refused;             // why it cannot be loaded; "": it can
-  bool shadowed = false;           // another of that name comes first
-};
 
 // For provenance, kept with every run and checkpoint.
 struct LibraryInfo {
@@ -42,8 +23,8 @@ struct LibraryInfo {
 class ModelFactory {
  public:
   virtual ~ModelFactory() = default;
-  virtual const std::string& type() const = 0;                      // "gpt"
-  virtual const std::vector<config::Field>& fields() const = 0;     // below model.base_model
+  virtual const std::string& type() const = 0;                   // "gpt"
+  virtual const std::vector<config::Field>& fields() const = 0;  // below model.base_model
   // Resolved node of model.base_model; the plugin may fill computed defaults (null ones) in it.
   // A configuration it refuses: Error(kInvalid), lines "path: sentence", paths below base_model.
   virtual std::unique_ptr<model::Model> create(config::Node& base_model) = 0;
@@ -57,15 +38,19 @@ class Plugin {
   virtual const std::vector<std::unique_ptr<checkpoint::Format>>& formats() const = 0;
 };
 
+// One thread. Models, formats and factories it gave out must not be used after it is gone.
 class Registry {
  public:
   explicit Registry(const SearchOptions& options);
   ~Registry();
   // Everything found, in search order, shadowed and refused ones too. Loads nothing.
   std::vector<Candidate> list() const;
-  // Name or path (contains a slash). Loaded once; never unloaded. Error lists every path tried and the reason per candidate.
+  // Where plugins are looked for, in order, with what is wrong with a place.
+  std::vector<SearchPlace> places() const;
+  // Name or path (contains a slash). Loaded once; never unloaded. Error lists every path tried and
+  // the reason per candidate.
   Plugin& load(const std::string& name_or_path);
-  // The first found that offers it by its manifest.
+  // The first found that offers it by its manifest; loaded plugins come before others.
   ModelFactory& model(const std::string& type);
   checkpoint::Format& format(const std::string& type);
   std::vector<LibraryInfo> loaded() const;
@@ -76,5 +61,8 @@ class Registry {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// Text of `fastllm-host plugins`: what is found, from where, what is shadowed or refused and why.
+std::string plugins_report(const Registry& registry);
 
 }  // namespace fastllm::plugin
