@@ -1,8 +1,11 @@
 // What the loader gives to a step, and what a dataset gives to the loader.
+// A dataset writes into memory of the caller, so token ids go from the file's map to the batch
+// once.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,12 +13,16 @@ namespace fastllm::data {
 
 constexpr int64_t kIgnoredLabel = -100;
 
-struct Span { int64_t first = 0, last = 0; };  // inclusive token positions
+struct Span {  // inclusive token positions
+  int64_t first = 0, last = 0;
+  bool operator==(const Span&) const = default;
+};
 
 struct Sample {
-  std::vector<int64_t> tokens;              // sequence_length + 1
-  std::vector<Span> loss_masking_spans;     // relative to the sample
-  std::vector<int64_t> document_lengths;    // pieces of documents in order; they add up to sequence_length + 1
+  std::span<int64_t> tokens;  // caller's memory, sequence_length + 1; the dataset fills it
+  std::vector<Span> loss_masking_spans;   // relative to the sample
+  std::vector<int64_t> document_lengths;  // pieces of documents in order, none empty; they add up
+                                          // to sequence_length + 1
 };
 
 // A fixed number of samples; item(i) is a pure function of the data and i. Any thread.
@@ -27,15 +34,23 @@ class SampledDataset {
   virtual std::string name() const = 0;
   // For provenance: changes when the files do. One line a file.
   virtual std::vector<std::string> fingerprints() const = 0;
+  // Can samples carry loss-masking spans at all?
+  virtual bool has_spans() const { return false; }
+  // Where a token of a sample came from, for messages: "position 3 of document 7 of
+  // data/shard.bin".
+  virtual std::string locate(int64_t index, int64_t position) const;
 };
 
 // One micro-batch: [samples, length] row-major int64 each. Lives until the step is over.
 struct Batch {
   int64_t samples = 0, length = 0;
-  std::vector<int64_t> tokens, labels;      // labels: the next token, kIgnoredLabel where none counts
-  std::vector<int64_t> positions;           // in the document when documents are separated, else in the sample
-  std::vector<int64_t> documents;           // number of the document in the sample; all 0 when they are not separated
-  std::vector<int32_t> cu_seqlens;          // cumulative lengths of the attention ranges over samples * length
+  std::vector<int64_t> tokens, labels;  // labels: the next token, kIgnoredLabel where none counts
+  std::vector<int64_t>
+      positions;  // in the document when documents are separated, else in the sample
+  std::vector<int64_t>
+      documents;  // number of the document in the sample; all 0 when they are not separated
+  std::vector<int32_t>
+      cu_seqlens;  // cumulative lengths of the attention ranges over samples * length
   int64_t valid_labels = 0;
 };
 

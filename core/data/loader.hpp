@@ -1,5 +1,5 @@
-// Delivers micro-batches in order, ahead of the step, from background threads. The order is a pure function of the first
-// sample: nothing to save for a resume.
+// Delivers micro-batches in order, ahead of the step, from background threads. The order is a pure
+// function of the first sample: nothing to save for a resume.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,17 @@
 namespace fastllm::data {
 
 struct LoaderOptions {
-  int64_t first_sample = 0;         // completed iterations * batch_size
-  int64_t micro_batch_size = 1;     // samples
-  int64_t sequence_length = 2048;   // tokens
-  int64_t vocab_size = 0;           // ids outside [0, vocab_size) are refused with file, document and id; 0: no check
+  int64_t first_sample = 0;        // completed iterations * batch_size
+  int64_t micro_batch_size = 1;    // samples
+  int64_t sequence_length = 2048;  // tokens
+  int64_t vocab_size =
+      0;  // ids outside [0, vocab_size) are refused with file, document and id; 0: no check
   int batch_data_rank = 0, batch_data_size = 1;
   bool cross_document_attention = true;
   bool use_loss_masking_spans = false;
-  int threads = 2;                  // training.num_workers; 0: prepares in next()
-  int prefetch = 2;                 // micro-batches ready ahead, per thread
-  double sample_warn_ms = 1000;     // a slower sample warns (data-formats.md 9)
+  int threads = 2;               // training.num_workers; 0: prepares in next()
+  int prefetch = 2;              // micro-batches ready ahead, per thread
+  double sample_warn_ms = 1000;  // a slower sample warns (data-formats.md 9)
 };
 
 class Loader {
@@ -27,9 +28,10 @@ class Loader {
   Loader(std::shared_ptr<const SampledDataset> dataset, const LoaderOptions& options);
   ~Loader();
   Loader(const Loader&) = delete;
-  // Blocks until the next micro-batch is ready. Throws what the worker met; throws Error(kInvalid) past the end.
+  // Blocks until the next micro-batch is ready. Throws what the worker met; throws Error(kInvalid)
+  // past the end.
   std::unique_ptr<Batch> next();
-  double waited_ms() const;         // in next(), since construction
+  double waited_ms() const;  // in next(), since construction
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

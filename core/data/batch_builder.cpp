@@ -1,0 +1,118 @@
+#include "core/data/batch_builder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <string>
+
+#include "core/base/error.hpp"
+#include "core/base/log.hpp"
+
+namespace fastllm::data {
+namespace {
+
+// 12345.678 as "12,345.68".
+std::string with_thousands(double value) {
+  std::string text = fmt::format("{:.2f}", value);
+  for (size_t at = text.find('.'); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+}  // namespace
+
+std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
+  int64_t rows = options_.micro_batch_size, length = options_.sequence_length;
+  int64_t first =
+      options_.first_sample + (number * options_.batch_data_size + options_.batch_data_rank) * rows;
+  auto cells = size_t(rows * length);
+  auto batch = std::make_unique<Batch>();
+  batch->samples = rows;
+  batch->length = length;
+  batch->labels.resize(cells);
+  batch->positions.resize(cells);
+  batch->documents.resize(cells);
+  batch->cu_seqlens.push_back(0);
+  // A sample has one token more than its row. It spills over into the next row, which is read after
+  // the labels are set.
+  batch->tokens.resize(cells + 1);
+  Sample sample;
+  for (int64_t row = 0; row < rows; ++row) {
+    sample.tokens = std::span(batch->tokens).subspan(size_t(row * length), size_t(length + 1));
+    try {
+      read_sample(first + row, sample);
+      check_ids(first + row, sample);
+    } catch (Error& error) {
+      error.add_context(
+          fmt::format("Failed to get sample {} from dataset {}", first + row, dataset_.name()));
+      throw;
+    }
+    set_labels(sample, row, *batch);
+    set_documents(sample, row, *batch);
+  }
+  batch->tokens.resize(cells);
+  batch->valid_labels =
+      int64_t(cells) - std::count(batch->labels.begin(), batch->labels.end(), kIgnoredLabel);
+  return batch;
+}
+
+void BatchBuilder::read_sample(int64_t index, Sample& sample) const {
+  auto start = std::chrono::steady_clock::now();
+  dataset_.get(index, sample);
+  double ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  if (ms > options_.sample_warn_ms) {
+    log::warning(fmt::format("Sample {} from dataset {} took {} ms to load", index, dataset_.name(),
+                             with_thousands(ms)));
+  }
+}
+
+void BatchBuilder::check_ids(int64_t index, const Sample& sample) const {
+  if (options_.vocab_size <= 0) return;
+  auto bad = std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int64_t id) {
+    return uint64_t(id) >= uint64_t(options_.vocab_size);  // negative ids are large ones
+  });
+  if (bad == sample.tokens.end()) return;
+  std::string raise = *bad < 0 ? "" : fmt::format(", or set vocab_size to at least {}", *bad + 1);
+  throw Error(
+      Status::kInvalid,
+      fmt::format(
+          "expected token ids from 0 to {} (vocab_size {}), found {} at {}; prepare the data with "
+          "the tokenizer of the model{}",
+          options_.vocab_size - 1, options_.vocab_size, *bad,
+          dataset_.locate(index, bad - sample.tokens.begin()), raise));
+}
+
+void BatchBuilder::set_labels(const Sample& sample, int64_t row, Batch& batch) const {
+  auto labels = std::span(batch.labels).subspan(size_t(row * batch.length), size_t(batch.length));
+  std::copy(sample.tokens.begin() + 1, sample.tokens.end(), labels.begin());
+  if (!options_.use_loss_masking_spans) return;
+  for (const Span& span : sample.loss_masking_spans) {
+    // Label i is token i + 1.
+    int64_t first = std::max<int64_t>(span.first - 1, 0),
+            last = std::min(span.last - 1, batch.length - 1);
+    for (int64_t i = first; i <= last; ++i) labels[size_t(i)] = kIgnoredLabel;
+  }
+}
+
+void BatchBuilder::set_documents(const Sample& sample, int64_t row, Batch& batch) const {
+  int64_t at = row * batch.length, end = at + batch.length;
+  if (options_.cross_document_attention) {
+    std::iota(batch.positions.begin() + at, batch.positions.begin() + end, int64_t(0));
+    batch.cu_seqlens.push_back(int32_t(end));
+    return;  // documents: all 0
+  }
+  for (size_t document = 0; document < sample.document_lengths.size(); ++document) {
+    int64_t next =
+        std::min(at + sample.document_lengths[document], end);  // the last token is only a label
+    if (next == at) continue;
+    std::iota(batch.positions.begin() + at, batch.positions.begin() + next, int64_t(0));
+    std::fill(batch.documents.begin() + at, batch.documents.begin() + next, int64_t(document));
+    batch.cu_seqlens.push_back(int32_t(next));
+    at = next;
+  }
+  FASTLLM_ASSERT(at == end);
+}
+
+}  // namespace fastllm::data

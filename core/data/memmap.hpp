@@ -1,0 +1,76 @@
+// Memory-mapped datasets: a pair {prefix}.idx, {prefix}.bin of versions 1 to 3 (data-formats.md 1).
+// The suffix is appended to the prefix as given, dots and all. Everything the index claims is
+// checked against the sizes of the two files when it is opened; only then are tokens read, straight
+// from the map.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/file.hpp"
+#include "core/data/indexed.hpp"
+#include "core/data/token_type.hpp"
+
+namespace fastllm::data {
+
+// The two files of a prefix. A prefix that ends in .idx or .bin is refused with the right spelling.
+struct MemmapPaths {
+  explicit MemmapPaths(const std::filesystem::path& prefix);
+  std::filesystem::path index, tokens;
+};
+
+struct MemmapExpectations {
+  std::optional<int64_t> num_documents, num_tokens;  // checked when given
+};
+
+class MemmapDataset final : public IndexedDataset {
+ public:
+  explicit MemmapDataset(std::filesystem::path prefix, const MemmapExpectations& expected = {});
+
+  int64_t num_documents() const override { return documents_; }
+  int64_t num_tokens() const override { return num_tokens_; }
+  int64_t document_size(int64_t document) const override;
+  void get(int64_t document, int64_t offset, std::span<int64_t> tokens,
+           std::vector<Span>* spans) const override;
+  bool has_spans() const override { return span_counts_ != nullptr; }
+  std::string name() const override;  // the prefix with "/" as "__"
+  std::string locate(int64_t document) const override;
+  std::vector<std::string> fingerprints() const override;
+
+  int version() const { return version_; }
+  TokenType token_type() const { return type_; }
+  // Version 3 only: the preferred and the refused part of a document. Kept for whoever wants them;
+  // training does not.
+  bool has_preference_spans() const { return chosen_ != nullptr; }
+  Span chosen_span(int64_t document) const;
+  Span rejected_span(int64_t document) const;
+
+ private:
+  void open(const MemmapExpectations& expected);
+  void read_documents(const MemmapExpectations& expected);
+  void read_spans(uint64_t at);
+  void check_document(int64_t document) const;
+
+  std::filesystem::path prefix_;
+  MemmapPaths paths_;
+  MappedFile index_, data_;
+  int version_ = 0;
+  TokenType type_ = TokenType::kInt32;
+  int64_t itemsize_ = 0;  // bytes a token
+  int64_t documents_ = 0, num_tokens_ = 0;
+  // Into index_, unaligned, checked: i32 sizes, i64 byte offsets; i32 span counts and pairs; i32
+  // pairs.
+  const std::byte* sizes_ = nullptr;
+  const std::byte* offsets_ = nullptr;
+  const std::byte* span_counts_ = nullptr;
+  const std::byte* spans_ = nullptr;
+  const std::byte* chosen_ = nullptr;
+  const std::byte* rejected_ = nullptr;
+  std::vector<int64_t> spans_before_;  // spans of all documents before every kSpanStride-th
+};
+
+}  // namespace fastllm::data

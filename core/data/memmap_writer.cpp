@@ -1,0 +1,138 @@
+#include "core/data/memmap_writer.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/data/memmap_format.hpp"
+#include "core/data/output_file.hpp"
+
+namespace fastllm::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+void append(std::string& bytes, T value) {
+  bytes.append(reinterpret_cast<const char*>(&value),
+               sizeof(T));  // little-endian, as token_type.cpp asserts
+}
+
+void check_span(const Span& span, int64_t size, size_t document) {
+  if (span.first < 0 || span.first > span.last || span.last >= size) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected a span inside the {} tokens of document {}, found {} to {}; "
+                            "spans are inclusive token positions",
+                            size, document, span.first, span.last));
+  }
+}
+
+}  // namespace
+
+std::string encode_memmap_index(const MemmapIndex& index, size_t first, size_t last) {
+  size_t first_span = 0, num_spans = 0;
+  bool carries = !index.span_counts.empty();
+  if (carries) {
+    for (size_t i = 0; i < first; ++i) first_span += size_t(index.span_counts[i]);
+    for (size_t i = first; i < last; ++i) num_spans += size_t(index.span_counts[i]);
+  }
+  size_t count = last - first;
+  std::string bytes;
+  bytes.reserve(43 + 20 * count + 4 * count + 8 * num_spans);
+  bytes.append(kMemmapMagic);
+  append(bytes, uint64_t(2));
+  append(bytes, uint8_t(num_spans > 0));
+  append(bytes, uint8_t(index.type));
+  append(bytes, uint64_t(count));
+  append(bytes, uint64_t(count + 1));
+  for (size_t i = first; i < last; ++i) append(bytes, index.sizes[i]);
+  int64_t offset = 0, itemsize = token_type_info(index.type).bytes;
+  for (size_t i = first; i < last; ++i) {
+    append(bytes, offset);
+    offset += index.sizes[i] * itemsize;
+  }
+  if (num_spans > 0) {
+    for (size_t i = first; i < last; ++i) append(bytes, index.span_counts[i]);
+    for (size_t i = first_span; i < first_span + num_spans; ++i) {
+      append(bytes, int32_t(index.spans[i].first));
+      append(bytes, int32_t(index.spans[i].last));
+    }
+  }
+  for (size_t i = 0; i <= count; ++i) append(bytes, int64_t(i));
+  return bytes;
+}
+
+MemmapWriter::MemmapWriter(const fs::path& prefix, TokenType type)
+    : paths_(prefix), aside_(paths_.tokens) {
+  index_.type = type;
+  if (prefix.has_parent_path()) make_directories(prefix.parent_path());
+  aside_ += fmt::format(".tmp.{}", ::getpid());
+  fd_ = create_output(aside_);
+}
+
+MemmapWriter::~MemmapWriter() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(aside_.c_str());
+}
+
+void MemmapWriter::add(std::span<const int64_t> tokens,
+                       const std::optional<std::vector<Span>>& spans) {
+  FASTLLM_ASSERT(fd_ >= 0);
+  size_t document = index_.sizes.size();
+  TokenTypeInfo type = token_type_info(index_.type);
+  if (tokens.size() > size_t(std::numeric_limits<int32_t>::max())) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected at most {} tokens in document {} of {}, found {}; cut it",
+                            std::numeric_limits<int32_t>::max(), document, paths_.tokens.string(),
+                            tokens.size()));
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < type.lowest || tokens[i] > type.highest) {
+      throw Error(Status::kInvalid, fmt::format("expected token ids from {} to {} ({}) in document "
+                                                "{} of {}, found {} at position {}; "
+                                                "choose a wider token type",
+                                                type.lowest, type.highest, type.name, document,
+                                                paths_.tokens.string(), tokens[i], i));
+    }
+  }
+  if (document > 0 && spans.has_value() != !index_.span_counts.empty()) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected a list of spans (it may be empty) with every document of {} "
+                            "or with none, found document {} {} one",
+                            paths_.tokens.string(), document, spans ? "with" : "without"));
+  }
+  if (spans) {
+    for (const Span& span : *spans) check_span(span, int64_t(tokens.size()), document);
+    index_.span_counts.push_back(int32_t(spans->size()));
+    index_.spans.insert(index_.spans.end(), spans->begin(), spans->end());
+  }
+  index_.sizes.push_back(int32_t(tokens.size()));
+  buffer_.resize(tokens.size() * size_t(type.bytes));
+  narrow_tokens(index_.type, tokens, buffer_);
+  write_all(fd_, buffer_, aside_);
+}
+
+void MemmapWriter::finish() {
+  FASTLLM_ASSERT(fd_ >= 0);
+  if (index_.sizes.empty()) {
+    throw Error(Status::kInvalid, fmt::format("expected at least one document for {}, found none",
+                                              paths_.tokens.string()));
+  }
+  close_output(fd_, aside_);
+  // An index of older files must not stand beside the new tokens, not even for a moment.
+  if (::unlink(paths_.index.c_str()) != 0 && errno != ENOENT) {
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot replace {}: {}", paths_.index.string(), errno_text(errno)));
+  }
+  rename_output(aside_, paths_.tokens);
+  write_file_atomic(paths_.index, encode_memmap_index(index_, 0, index_.sizes.size()));
+}
+
+}  // namespace fastllm::data

@@ -1,0 +1,61 @@
+// Turns text files, JSON lines or token ids into a memory-mapped dataset: {output}/shard_0_k.bin
+// and .idx, and a YAML that a training configuration includes. The result depends on inputs and
+// options alone, never on the number of workers. The output folder appears complete or not at all,
+// also when the process is killed: work is done in a folder beside it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/data/prepare_inputs.hpp"
+#include "core/data/token_type.hpp"
+
+namespace fastllm::data {
+
+struct PrepareOptions {
+  // Files, folders (all files below) and patterns (*, ?, [a-z]; ** for any folders). Order counts:
+  // documents keep it; what a folder or a pattern gives is sorted by path.
+  std::vector<std::string> inputs;
+  InputFormat format = InputFormat::kAuto;
+  std::filesystem::path output_path;
+  bool overwrite = false;  // replaces an earlier output of prepare, and nothing else
+
+  std::string tokenizer = "bytes";  // the only one built in
+  std::string text_field = "text";  // of a JSON line
+  std::string spans_field =
+      "loss_masking_spans";             // of a JSON line, optional there; empty: not read
+  int64_t vocab_size = 0;               // for token ids; 0: the tokenizer's
+  std::optional<TokenType> token_type;  // unset: by vocab_size (data-formats.md 3.3)
+
+  int64_t tokens_per_shard = 1'000'000'000;  // target; from 100,000 up
+  // Name and ratio, over the tokens in order, cut between documents: a fast_llm_config_{name}.yaml
+  // each.
+  std::vector<std::pair<std::string, double>> splits;
+  // Every n-th document goes to shards of its own: splits "training" and "validation". 0: off.
+  int64_t holdout_every = 0;
+
+  int workers = 1;                         // threads that tokenize
+  int64_t block_bytes = int64_t(8) << 20;  // input handled at a time by a worker
+};
+
+struct PrepareReport {
+  int64_t files = 0, input_bytes = 0;
+  int64_t documents = 0, tokens = 0;
+  TokenType token_type = TokenType::kInt16;
+  std::vector<std::filesystem::path> shards;          // prefixes
+  std::vector<std::filesystem::path> configurations;  // YAML files
+  std::vector<std::string> warnings;
+};
+
+// progress(done, total): bytes of input; cancelled(): true ends with Error(kCancelled). Both may be
+// empty; both are called on the caller's thread.
+PrepareReport prepare(const PrepareOptions& options,
+                      const std::function<void(int64_t done, int64_t total)>& progress = {},
+                      const std::function<bool()>& cancelled = {});
+
+}  // namespace fastllm::data

@@ -1,0 +1,162 @@
+#include "core/data/prepare_inputs.hpp"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <system_error>
+#include <unordered_set>
+
+#include "core/base/error.hpp"
+
+namespace fastllm::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_pattern(std::string_view text) {
+  return text.find_first_of("*?[") != std::string_view::npos;
+}
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+// Entries of a folder; "" is the current one, so that paths stay as the user wrote them.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::error_code code;
+  fs::directory_iterator iterator(folder.empty() ? fs::path(".") : folder, code);
+  if (code) {
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot list the folder {}: {}", folder.string(), code.message()));
+  }
+  return {iterator, fs::directory_iterator()};
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+// Follows a pattern part by part. Folders reached through `**` are not hidden and no links, so a
+// walk always ends.
+class Expansion {
+ public:
+  std::set<std::string> paths;
+
+  void follow(const fs::path& folder, const std::vector<std::string>& parts, size_t at) {
+    const std::string& part = parts[at];
+    bool last = at + 1 == parts.size();
+    if (part == "**") {
+      if (last) {
+        add_files(folder, "*");
+      } else {
+        follow(folder, parts, at + 1);
+      }
+      for (const auto& entry : entries_of(folder)) {
+        fs::path path = folder / entry.path().filename();
+        if (entry.is_directory() && !entry.is_symlink() && !is_hidden(path))
+          follow(path, parts, at);
+      }
+    } else if (!is_pattern(part)) {
+      fs::path path = folder / part;
+      if (last && is_file(path)) paths.insert(path.string());
+      if (!last && is_folder(path)) follow(path, parts, at + 1);
+    } else if (last) {
+      add_files(folder, part);
+    } else {
+      for (const auto& entry : entries_of(folder)) {
+        fs::path path = folder / entry.path().filename();
+        if (matches(part, path) && is_folder(path)) follow(path, parts, at + 1);
+      }
+    }
+  }
+
+ private:
+  static bool matches(const std::string& pattern, const fs::path& path) {
+    return ::fnmatch(pattern.c_str(), path.filename().c_str(), FNM_PERIOD) == 0;
+  }
+  void add_files(const fs::path& folder, const std::string& pattern) {
+    for (const auto& entry : entries_of(folder)) {
+      fs::path path = folder / entry.path().filename();
+      if (matches(pattern, path) && is_file(path)) paths.insert(path.string());
+    }
+  }
+};
+
+std::vector<std::string> parts_of(const fs::path& path) {
+  std::vector<std::string> parts;
+  for (const fs::path& part : path.relative_path()) {
+    if (!part.empty()) parts.push_back(part.string());
+  }
+  return parts;
+}
+
+// Paths one entry of the list stands for, sorted.
+std::set<std::string> expand(const std::string& text) {
+  if (is_file(text)) return {text};
+  fs::path path = is_folder(text) ? fs::path(text) / "**" : fs::path(text);
+  if (!is_folder(text) && !is_pattern(text)) {
+    throw Error(Status::kNotFound,
+                fmt::format("expected a file or a folder at {}, found none; check the path", text));
+  }
+  Expansion expansion;
+  expansion.follow(path.root_path(), parts_of(path), 0);
+  if (expansion.paths.empty()) {
+    throw Error(
+        Status::kNotFound,
+        fmt::format(
+            "expected at least one file for {}, found none; hidden files and folders are left out, "
+            "'**' stands for any folders",
+            text));
+  }
+  return std::move(expansion.paths);
+}
+
+bool is_json_lines(const fs::path& path, InputFormat format) {
+  if (format != InputFormat::kAuto) return format == InputFormat::kJsonLines;
+  return path.extension() == ".jsonl" || path.extension() == ".ndjson";
+}
+
+}  // namespace
+
+std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format) {
+  if (patterns.empty()) {
+    throw Error(Status::kInvalid,
+                "expected files, folders or patterns to prepare, found none; name at least one");
+  }
+  std::vector<InputFile> files;
+  std::unordered_set<std::string> known;
+  for (const std::string& pattern : patterns) {
+    for (const std::string& text : expand(pattern)) {
+      fs::path path(text);
+      if (!known.insert(path.lexically_normal().string()).second) continue;
+      std::error_code code;
+      uintmax_t bytes = fs::file_size(path, code);
+      if (code)
+        throw Error(Status::kUnavailable, fmt::format("cannot read {}: {}", text, code.message()));
+      files.push_back({path, int64_t(bytes), is_json_lines(path, format)});
+    }
+  }
+  return files;
+}
+
+std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes) {
+  FASTLLM_ASSERT(block_bytes >= 1);
+  std::vector<InputBlock> blocks;
+  for (size_t file = 0; file < files.size(); ++file) {
+    int64_t begin = 0;
+    do {  // an empty file is one empty block
+      int64_t end = std::min(files[file].bytes, begin + block_bytes);
+      blocks.push_back({file, begin, end});
+      begin = end;
+    } while (begin < files[file].bytes);
+  }
+  return blocks;
+}
+
+}  // namespace fastllm::data

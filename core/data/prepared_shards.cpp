@@ -1,0 +1,103 @@
+#include "core/data/prepared_shards.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/data/output_file.hpp"
+
+namespace fastllm::data {
+
+namespace fs = std::filesystem;
+
+PreparedShards::PreparedShards(fs::path folder, std::string collecting_name, TokenType type)
+    : folder_(std::move(folder)), collecting_(folder_ / collecting_name) {
+  index_.type = type;
+  fd_ = create_output(collecting_);
+}
+
+PreparedShards::~PreparedShards() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void PreparedShards::append_tokens(std::span<const std::byte> tokens) {
+  write_all(fd_, tokens, collecting_);
+}
+
+void PreparedShards::begin_document(int64_t tokens, const std::vector<Span>& spans) {
+  index_.sizes.push_back(int32_t(tokens));
+  index_.span_counts.push_back(int32_t(spans.size()));
+  index_.spans.insert(index_.spans.end(), spans.begin(), spans.end());
+  tokens_ += tokens;
+}
+
+void PreparedShards::continue_document(int64_t tokens) {
+  FASTLLM_ASSERT(!index_.sizes.empty() &&
+                 tokens <= std::numeric_limits<int32_t>::max() - index_.sizes.back());
+  index_.sizes.back() += int32_t(tokens);
+  tokens_ += tokens;
+}
+
+std::vector<ShardSizes> PreparedShards::write(int64_t tokens_per_shard, int64_t first_number,
+                                              const std::function<void()>& pause) {
+  auto documents = num_documents();
+  int64_t itemsize = token_type_info(index_.type).bytes;
+  int64_t count = std::clamp<int64_t>((tokens_ + tokens_per_shard - 1) / tokens_per_shard, 1,
+                                      std::max<int64_t>(documents, 1));
+  // From the back, so that what was copied can be cut off; what is left in the end is the first
+  // shard.
+  std::vector<ShardSizes> shards(static_cast<size_t>(count));
+  int64_t last = documents, end = tokens_ * itemsize;  // documents and bytes not yet in a shard
+  for (int64_t shard = count - 1; shard >= 0; --shard) {
+    int64_t share = documents / count + (shard < documents % count ? 1 : 0);
+    int64_t first = last - share, begin = end;
+    for (int64_t document = first; document < last; ++document)
+      begin -= index_.sizes[size_t(document)] * itemsize;
+    std::string name = fmt::format("shard_0_{}", first_number + shard);
+    if (shard > 0) move_tail(begin, end, folder_ / (name + ".bin"), pause);
+    write_file_atomic(folder_ / (name + ".idx"),
+                      encode_memmap_index(index_, size_t(first), size_t(last)));
+    shards[size_t(shard)] = {name, std::span(index_.sizes).subspan(size_t(first), size_t(share))};
+    last = first;
+    end = begin;
+  }
+  close_output(fd_, collecting_);
+  rename_output(collecting_, folder_ / (shards[0].path + ".bin"));
+  return shards;
+}
+
+void PreparedShards::move_tail(int64_t begin, int64_t end, const fs::path& path,
+                               const std::function<void()>& pause) {
+  int target = create_output(path);
+  try {
+    std::vector<std::byte> buffer(size_t(8) << 20);
+    for (int64_t at = begin; at < end;) {
+      pause();
+      ssize_t count = ::pread(fd_, buffer.data(), std::min(buffer.size(), size_t(end - at)), at);
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) {
+        throw Error(Status::kUnavailable,
+                    fmt::format("cannot read {}: {}", collecting_.string(),
+                                count < 0 ? errno_text(errno) : "it became shorter"));
+      }
+      write_all(target, std::span(buffer).first(size_t(count)), path);
+      at += count;
+    }
+    close_output(target, path);
+  } catch (...) {
+    if (target >= 0) ::close(target);
+    throw;
+  }
+  if (::ftruncate(fd_, begin) != 0) {
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot shorten {}: {}", collecting_.string(), errno_text(errno)));
+  }
+}
+
+}  // namespace fastllm::data
