@@ -1,0 +1,417 @@
+#include "core/checkpoint/loader.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/base/cancel.hpp"
+#include "core/base/error.hpp"
+#include "core/base/log.hpp"
+#include "core/checkpoint/convert.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/placement.hpp"
+#include "core/checkpoint/tensor_view.hpp"
+
+namespace fastllm::checkpoint {
+namespace {
+
+using config::Node;
+using Stored = std::map<std::pair<std::string, std::string>, model::Port>;  // (state, parameter)
+
+constexpr DLDataType kFloat32{kDLFloat, 32, 1};
+
+std::string shortened(const std::vector<std::string>& names) {
+  const size_t shown = std::min<size_t>(names.size(), 4);
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + ptrdiff_t(shown), ", "));
+  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+}
+
+void check_model(const LoadRequest& request, const Node& metadata) {
+  const std::string path = request.path.string();
+  const std::string type = metadata.get_optional<std::string>("model").value_or("");
+  if (type != request.model.type) {
+    throw Error(
+        Status::kInvalid,
+        fmt::format(
+            "expected a checkpoint of model {} in {}, found one of {}; load it with that model",
+            request.model.type, path, type.empty() ? "none" : type));
+  }
+  const Node* base_model = metadata.find("config.base_model");
+  const std::vector<std::string> differ =
+      architecture_differences(request.model, base_model ? *base_model : Node::map());
+  if (differ.empty()) return;
+  throw Error(
+      Status::kInvalid,
+      fmt::format(
+          "expected the architecture of this run in {}, found another: {}; set these keys of "
+          "model.base_model as they are there, or choose another run.experiment_dir",
+          path, fmt::join(differ, "; ")));
+}
+
+// The states to fill, in order; all must be in the files.
+std::vector<std::string> wanted_states(const LoadRequest& request, const Node& metadata) {
+  std::vector<std::string> wanted{"weights"};
+  for (const std::string& state : request.store.states()) {
+    if (request.optimizer_state && state != "weights" && state != "grads") wanted.push_back(state);
+  }
+  const std::vector<std::string> held = metadata.get_list<std::string>("shards");
+  for (const std::string& state : wanted) {
+    if (std::find(held.begin(), held.end(), state) != held.end()) continue;
+    throw Error(
+        Status::kInvalid,
+        fmt::format(
+            "expected {} in {}, found only {}; it cannot be resumed from: load its weights alone "
+            "(pretrained.path with pretrained.optimizer_state false)",
+            state, request.path.string(), fmt::join(held, ", ")));
+  }
+  return wanted;
+}
+
+// What the checkpoint's files and this rank have in common, compared line by line.
+bool same_layout(const LoadRequest& request, const fastllm_world* world, const std::string& state) {
+  const shard::Layout& layout = request.store.layout();
+  const fastllm_stages& stages = *request.stages;
+  if (stages.ranks(world) != layout.world().size()) return false;
+  LayoutText text;
+  fastllm_stage_visitor visitor{};
+  visitor.size = sizeof visitor;
+  visitor.user = &text;
+  visitor.stage = [](void* user, const fastllm_stage* stage) {
+    static_cast<LayoutText*>(user)->stage(stage->index);
+    return fastllm_status(FASTLLM_OK);
+  };
+  visitor.group = [](void* user, const fastllm_group* group) {
+    static_cast<LayoutText*>(user)->group(group->name, group->shard_elements, group->shard_padding,
+                                          group->shard_begin);
+    return fastllm_status(FASTLLM_OK);
+  };
+  visitor.piece = [](void* user, const fastllm_piece* piece) {
+    static_cast<LayoutText*>(user)->piece(piece->parameter,
+                                          {piece->shape, piece->shape + piece->ndim});
+    return fastllm_status(FASTLLM_OK);
+  };
+  visitor.run = [](void* user, const fastllm_box* box, int64_t flat) {
+    static_cast<LayoutText*>(user)->run(*box, flat);
+    return fastllm_status(FASTLLM_OK);
+  };
+  return stages.visit(world, request.store.rank(), state.c_str(), &visitor) == FASTLLM_OK &&
+         text.text() == layout_text(layout, request.store.rank(), state);
+}
+
+// Fills one state by parameter name.
+class NamedLoad {
+ public:
+  NamedLoad(const LoadRequest& request, Reader& reader, const Stored& stored, std::string state)
+      : request_(request),
+        reader_(reader),
+        stored_(stored),
+        state_(std::move(state)),
+        flat_(*request.store.flat(state_)) {
+    if (!same_dtype(flat_.dtype, kFloat32)) {
+      throw Error(Status::kUnsupported,
+                  fmt::format("expected shards in float32 to load by parameter name, found {} bits",
+                              int(flat_.dtype.bits)));
+    }
+  }
+
+  void run(LoadResult& result) {
+    const shard::Layout& layout = request_.store.layout();
+    const int rank = request_.store.rank();
+    float* data = values();
+    std::fill(data, data + flat_.shape[0], std::numeric_limits<float>::quiet_NaN());
+    for (const shard::Placed& placed : layout.on_device(rank)) {
+      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+      for (int g = 0; g < int(groups.size()); ++g) {
+        if (!layout.state_has(state_, groups[size_t(g)])) continue;
+        fill_padding(placed.stage, g);
+        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
+          if (stop_requested())
+            throw Error(Status::kCancelled, "stopped while loading a checkpoint");
+          const auto& parameter =
+              layout.description()
+                  .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
+          fill(parameter, runs_of(layout, rank, state_, placed.stage, g, p), result);
+        }
+      }
+    }
+    check_coverage();
+  }
+
+ private:
+  float* values() {
+    return reinterpret_cast<float*>(static_cast<char*>(flat_.data) + flat_.byte_offset);
+  }
+  void filled(int64_t begin, int64_t count) {
+    if (count > 0) intervals_.emplace_back(begin, begin + count);
+  }
+
+  void fill_padding(int stage, int group_index) {
+    const shard::Layout& layout = request_.store.layout();
+    const shard::Group& group = layout.stages()[size_t(stage)].groups[size_t(group_index)];
+    const int data_rank = layout.world().data_rank(request_.store.rank());
+    const int64_t padding = group.shard_padding(data_rank, layout.world().data);
+    const int64_t begin = layout.shard_begin(request_.store.rank(), state_, stage, group_index) +
+                          group.shard_elements - padding;
+    std::fill(values() + begin, values() + begin + padding, 0.0f);
+    filled(begin, padding);
+  }
+
+  void fill(const model::Parameter& parameter, const std::vector<Run>& runs, LoadResult& result) {
+    const auto found = stored_.find({state_, parameter.name});
+    if (found == stored_.end()) {
+      if (state_ == "weights") {
+        throw Error(Status::kDataLoss,
+                    fmt::format("expected parameter {} in {}, found none of that name",
+                                parameter.name, request_.path.string()));
+      }
+      // Frozen when the checkpoint was made: nothing was kept.
+      for (const Run& run : runs) {
+        std::fill(values() + run.flat, values() + run.flat + run.count(), 0.0f);
+        filled(run.flat, run.count());
+      }
+      auto& names = result.started_at_zero;
+      if (std::find(names.begin(), names.end(), parameter.name) == names.end())
+        names.push_back(parameter.name);
+      return;
+    }
+    const model::Port& port = found->second;
+    if (port.shape != parameter.shape) {
+      throw Error(Status::kInvalid,
+                  fmt::format("expected parameter {} to have shape [{}] in {}, found [{}]",
+                              parameter.name, fmt::join(parameter.shape, ", "),
+                              request_.path.string(), fmt::join(port.shape, ", ")));
+    }
+    if (!can_convert_to_float32(port.dtype)) {
+      throw Error(Status::kUnsupported,
+                  fmt::format("expected float64, float32, float16 or bfloat16 for {} in {}, found "
+                              "type code {} with {} bits",
+                              parameter.name, request_.path.string(), int(port.dtype.code),
+                              int(port.dtype.bits)));
+    }
+    std::vector<char> whole;  // of a format that reads whole tensors only
+    if (!runs.empty() && !(request_.format.caps() & FASTLLM_CAN_SLICE)) {
+      whole.resize(size_t(parameter.elements() * (port.dtype.bits / 8)));
+      TensorView view(whole.data(), port.dtype, parameter.shape);
+      reader_.read(state_, parameter.name, nullptr, view.get());
+    }
+    for (const Run& run : runs) {
+      if (whole.empty()) {
+        read_run(parameter, port.dtype, run);
+      } else {
+        copy_run(whole.data(), port.dtype, run);
+      }
+      filled(run.flat, run.count());
+    }
+  }
+
+  // Straight into the shard, or by way of a small buffer when the stored type is another.
+  void read_run(const model::Parameter& parameter, DLDataType dtype, const Run& run) {
+    if (same_dtype(dtype, kFloat32)) {
+      TensorView view(values() + run.flat, dtype, run.shape);
+      const fastllm_box box = run.box();
+      return reader_.read(state_, parameter.name, &box, view.get());
+    }
+    constexpr int64_t kChunk = 1 << 20;  // elements
+    const int64_t length = run.shape.back(), rows = run.count() / length;
+    std::vector<char> staging(size_t(std::min(length, kChunk) * (dtype.bits / 8)));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t at = 0; at < length; at += kChunk) {
+        const int64_t count = std::min(kChunk, length - at);
+        const int64_t shape[] = {count}, strides[] = {1};
+        const fastllm_box box{1, run.offset + row * (rows > 1 ? run.strides[0] : 0) + at, shape,
+                              strides};
+        TensorView view(staging.data(), dtype, {count});
+        reader_.read(state_, parameter.name, &box, view.get());
+        convert_to_float32(staging.data(), dtype, count, values() + run.flat + row * length + at);
+      }
+    }
+  }
+
+  void copy_run(const char* whole, DLDataType dtype, const Run& run) {
+    const int64_t length = run.shape.back(), rows = run.count() / length;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t from = run.offset + row * (rows > 1 ? run.strides[0] : 0);
+      convert_to_float32(whole + from * (dtype.bits / 8), dtype, length,
+                         values() + run.flat + row * length);
+    }
+  }
+
+  // Side by side from 0 to the end: each element once, none left out.
+  void check_coverage() {
+    std::sort(intervals_.begin(), intervals_.end());
+    int64_t position = 0;
+    for (const auto& [begin, end] : intervals_) {
+      FASTLLM_ASSERT(begin == position);
+      position = end;
+    }
+    FASTLLM_ASSERT(position == flat_.shape[0]);
+  }
+
+  const LoadRequest& request_;
+  Reader& reader_;
+  const Stored& stored_;
+  std::string state_;
+  DLTensor& flat_;
+  std::vector<std::pair<int64_t, int64_t>> intervals_;
+};
+
+// NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained
+// on.
+void check_finite(const LoadRequest& request, const std::string& state) {
+  const DLTensor& flat = *request.store.flat(state);
+  if (!same_dtype(flat.dtype, kFloat32)) return;
+  const shard::Layout& layout = request.store.layout();
+  const int rank = request.store.rank();
+  const auto* values =
+      reinterpret_cast<const float*>(static_cast<const char*>(flat.data) + flat.byte_offset);
+  for (const shard::Placed& placed : layout.on_device(rank)) {
+    const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
+        int64_t bad = 0;
+        for (const Run& run : runs_of(layout, rank, state, placed.stage, g, p)) {
+          bad += std::count_if(values + run.flat, values + run.flat + run.count(),
+                               [](float v) { return std::isnan(v); });
+        }
+        if (bad == 0) continue;
+        const auto& parameter =
+            layout.description().parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
+        throw Error(
+            Status::kDataLoss,
+            fmt::format(
+                "expected numbers in {} of {} in {}, found {} NaN; go on from an older checkpoint",
+                state, parameter.name, request.path.string(), bad));
+      }
+    }
+  }
+}
+
+// Padding of whole shards may hold anything in files of the reference.
+void clear_padding(const LoadRequest& request, const std::string& state) {
+  const DLTensor& flat = *request.store.flat(state);
+  const shard::Layout& layout = request.store.layout();
+  const int rank = request.store.rank(), data_rank = layout.world().data_rank(rank);
+  const int64_t bytes = flat.dtype.bits / 8;
+  for (const shard::Placed& placed : layout.on_device(rank)) {
+    const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      if (!layout.state_has(state, groups[size_t(g)])) continue;
+      const int64_t padding = groups[size_t(g)].shard_padding(data_rank, layout.world().data);
+      const int64_t end =
+          layout.shard_begin(rank, state, placed.stage, g) + groups[size_t(g)].shard_elements;
+      std::fill_n(static_cast<char*>(flat.data) + flat.byte_offset + (end - padding) * bytes,
+                  padding * bytes, char(0));
+    }
+  }
+}
+
+// Weights in the files that no parameter of this model takes: another model, whatever the
+// configuration says.
+void check_nothing_left(const LoadRequest& request, const Stored& stored, LoadResult& result) {
+  std::map<std::string, const model::Parameter*> known;
+  for (const model::Parameter& parameter : request.store.layout().description().parameters)
+    known[parameter.name] = &parameter;
+  std::set<std::string> dropped;
+  for (const auto& [key, port] : stored) {
+    const auto found = known.find(key.second);
+    if (found == known.end()) {
+      throw Error(Status::kInvalid,
+                  fmt::format("expected only parameters of this model in {}, found {}",
+                              request.path.string(), key.second));
+    }
+    if (key.first != "weights" && found->second->frozen()) dropped.insert(key.second);
+  }
+  if (request.optimizer_state) result.dropped.assign(dropped.begin(), dropped.end());
+}
+
+}  // namespace
+
+std::vector<std::string> architecture_differences(const ModelIdentity& model,
+                                                  const Node& checkpoint_base_model) {
+  const Node theirs = model.resolve ? model.resolve(checkpoint_base_model) : checkpoint_base_model;
+  auto text = [](const Node* node) {
+    return !node ? "absent" : node->is_scalar() ? node->scalar_text() : config::to_json(*node);
+  };
+  std::vector<std::string> lines;
+  for (const config::Field& field : model.fields) {
+    if (!field.architecture || field.derived) continue;
+    const Node* there = theirs.find(field.path);
+    const Node* here = model.base_model.find(field.path);
+    if (!there && !model.resolve) continue;
+    const bool numbers = there && here && there->is_scalar() && here->is_scalar() &&
+                         field.type == config::Type::kReal && !there->is_null() && !here->is_null();
+    const bool equal = numbers ? there->as_real() == here->as_real()
+                               : (there ? *there : Node()) == (here ? *here : Node());
+    if (!equal)
+      lines.push_back(fmt::format("{} is {} in the checkpoint and {} here", field.path, text(there),
+                                  text(here)));
+  }
+  return lines;
+}
+
+LoadResult load(const LoadRequest& request) {
+  if (request.verify_checksums) {
+    if (const auto manifest = read_manifest(request.path))
+      verify_checksums(request.path, *manifest);
+  }
+  const std::unique_ptr<Reader> reader = request.format.open(request.path);
+  LoadResult result;
+  result.metadata = reader->metadata();
+  check_model(request, result.metadata);
+  const std::vector<std::string> states = wanted_states(request, result.metadata);
+
+  Stored stored;
+  for (const StoredTensor& tensor : reader->list())
+    stored[{tensor.state, tensor.tensor.name}] = tensor.tensor;
+  check_nothing_left(request, stored, result);
+
+  const fastllm_world* world =
+      request.stages && (request.format.caps() & FASTLLM_CAN_SHARDS) ? reader->world() : nullptr;
+  auto matches = [&](const std::string& state) {
+    const DLDataType dtype = request.store.flat(state)->dtype;
+    return same_layout(request, world, state) &&
+           std::all_of(stored.begin(), stored.end(), [&](const auto& entry) {
+             return entry.first.first != state || same_dtype(entry.second.dtype, dtype);
+           });
+  };
+  result.whole_shards = world && std::all_of(states.begin(), states.end(), matches);
+  for (const std::string& state : states) {
+    if (result.whole_shards) {
+      reader->read_shard(request.store.rank(), state, request.store.flat(state));
+      clear_padding(request, state);
+    } else {
+      NamedLoad(request, *reader, stored, state).run(result);
+    }
+    check_finite(request, state);
+  }
+
+  if (!result.started_at_zero.empty()) {
+    log::info(
+        fmt::format("Optimizer state starts at zero for {} parameters without any in the "
+                    "checkpoint (frozen then): {}",
+                    result.started_at_zero.size(), shortened(result.started_at_zero)));
+  }
+  if (!result.dropped.empty()) {
+    log::info(fmt::format(
+        "Optimizer state of {} parameters in the checkpoint is not used (frozen now): {}",
+        result.dropped.size(), shortened(result.dropped)));
+  }
+  if (!request.optimizer_state) {
+    request.store.zero_optimizer_and_gradients();
+  } else if (request.store.has_state("grads")) {
+    DLTensor& grads = *request.store.flat("grads");
+    std::fill_n(static_cast<char*>(grads.data) + grads.byte_offset,
+                grads.shape[0] * (grads.dtype.bits / 8), char(0));
+  }
+  request.store.invalidate();
+  return result;
+}
+
+}  // namespace fastllm::checkpoint

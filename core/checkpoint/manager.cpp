@@ -1,0 +1,123 @@
+#include "core/checkpoint/manager.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
+#include "core/checkpoint/provenance.hpp"
+#include "core/checkpoint/saver.hpp"
+
+namespace fastllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Node;
+
+void require(const Format& format, uint32_t cap, const char* what) {
+  if (format.caps() & cap) return;
+  throw Error(
+      Status::kInvalid,
+      fmt::format(
+          "expected a checkpoint format that can {}, found {}, which cannot; use distributed", what,
+          format.type()));
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(ManagerOptions options)
+    : options_(std::move(options)), aside_(options_.experiment_dir / ".saving") {
+  FASTLLM_ASSERT(options_.format != nullptr);
+  require(*options_.format, FASTLLM_CAN_LOAD, "load");
+  require(*options_.format, FASTLLM_CAN_SAVE, "save");
+  require(*options_.format, FASTLLM_CAN_OPTIMIZER, "hold optimizer state");
+  if (options_.base.empty()) {
+    const fs::path older = options_.experiment_dir / "checkpoints";
+    options_.base = options_.experiment_dir / "checkpoint";
+    if (!fs::exists(options_.base) && fs::exists(older)) options_.base = older;
+  }
+  remove_leftovers(aside_);
+  remove_leftovers(options_.base / ".saving");
+}
+
+std::optional<Found> CheckpointManager::find_latest() const {
+  return checkpoint::find_latest(options_.base);
+}
+
+TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& store,
+                                      const std::string& scaler_type) {
+  const LoadResult result = checkpoint::load({.format = *options_.format,
+                                              .path = checkpoint.path,
+                                              .store = store,
+                                              .model = options_.model,
+                                              .stages = options_.stages,
+                                              .verify_checksums = options_.verify_checksums});
+  const Node* saved = result.metadata.find("metadata");
+  const TrainingState state =
+      TrainingState::from_node(saved ? *saved : Node::map(), checkpoint.path.string());
+  if (state.completed_steps != checkpoint.iteration) {
+    throw Error(Status::kDataLoss,
+                fmt::format("expected {} completed steps in {}, as its folder is called, found {}; "
+                            "the folder was renamed or its "
+                            "content exchanged",
+                            checkpoint.iteration, checkpoint.path.string(), state.completed_steps));
+  }
+  if (state.scaler.type != scaler_type) {
+    throw Error(
+        Status::kInvalid,
+        fmt::format(
+            "expected gradient scaler {} in {}, found {}; resume with the training_dtype and "
+            "optimizer.gradient_scaler it was made with",
+            scaler_type, checkpoint.path.string(), state.scaler.type));
+  }
+  const Node before = read_provenance(checkpoint.path);
+  if (!before.is_null() && !options_.provenance.is_null()) {
+    for (const std::string& line : differences(before, options_.provenance))
+      log::info("Changed since the checkpoint: " + line);
+  }
+  return state;
+}
+
+void CheckpointManager::load_pretrained(const fs::path& path, shard::Store& store,
+                                        bool optimizer_state) {
+  checkpoint::load({.format = *options_.format,
+                    .path = path,
+                    .store = store,
+                    .model = options_.model,
+                    .stages = options_.stages,
+                    .optimizer_state = optimizer_state,
+                    .verify_checksums = options_.verify_checksums});
+}
+
+fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store) {
+  const std::string name =
+      options_.base.filename() == "checkpoints" ? "checkpoint" : options_.base.filename().string();
+  log::info(fmt::format("Saving {} at iteration {}", name, state.completed_steps));
+  Node metadata = Node::map();
+  metadata.set_child("model", Node::text(options_.model.type));
+  metadata.set_child("config", options_.config);
+  metadata.set_child("metadata", state.to_node());
+  SaveRequest request{.format = *options_.format,
+                      .store = store,
+                      .metadata = std::move(metadata),
+                      .base = options_.base,
+                      .iteration = state.completed_steps,
+                      .aside = aside_,
+                      .read_back = options_.read_back};
+  if (!options_.provenance.is_null())
+    request.extra_files[kProvenanceName] = config::to_yaml(options_.provenance);
+  const fs::path path = checkpoint::save(request);
+  log::info(fmt::format("Saved {} to {}", name, path.string()));
+  try {
+    write_file_atomic(options_.experiment_dir / "latest",
+                      fmt::format("{}\n", state.completed_steps));
+  } catch (const Error& e) {
+    log::warning(e.what());  // a hint only
+  }
+  apply(options_.retention, options_.base, aside_);
+  return path;
+}
+
+}  // namespace fastllm::checkpoint

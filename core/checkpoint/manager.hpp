@@ -1,0 +1,78 @@
+// What the trainer knows of checkpoints: find the newest, load it, save, and let the keep rule
+// delete. One per run, held together with an ExperimentLock on the same folder. One thread.
+//
+//   ExperimentLock lock(experiment_dir);
+//   CheckpointManager checkpoints(options);
+//   if (auto found = checkpoints.find_latest()) state = checkpoints.load(*found, store);   //
+//   resumes, says what changed
+//   ...
+//   checkpoints.save(state, store);                             // complete or absent; then
+//   retention
+#pragma once
+
+#include <fastllm/stage.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/checkpoint/finder.hpp"
+#include "core/checkpoint/format.hpp"
+#include "core/checkpoint/loader.hpp"
+#include "core/checkpoint/retention.hpp"
+#include "core/checkpoint/training_state.hpp"
+#include "core/config/node.hpp"
+#include "core/shard/store.hpp"
+
+namespace fastllm::checkpoint {
+
+struct ManagerOptions {
+  std::filesystem::path experiment_dir;
+  std::filesystem::path
+      base;  // empty: {experiment_dir}/checkpoint, or the older checkpoints/ where only that exists
+  Format* format =
+      nullptr;  // borrowed for the manager's life; must load, save and hold optimizer state
+  const fastllm_stages* stages =
+      nullptr;  // the host's table, for moving whole shards; null: by name
+  ModelIdentity model;
+  config::Node
+      config;  // base_model, multi_stage, distributed: as dumped into checkpoints (verbosity 0)
+  Retention retention;
+  config::Node provenance;       // Provenance::to_node(), kept in every checkpoint; null: none
+  bool verify_checksums = true;  // when loading
+  bool read_back = true;         // when saving
+};
+
+class CheckpointManager {
+ public:
+  // Checks the format's abilities; removes what a killed save left.
+  explicit CheckpointManager(ManagerOptions options);
+
+  const std::filesystem::path& base() const { return options_.base; }
+
+  // The newest complete checkpoint; warns about newer incomplete ones. nullopt: a fresh start. Only
+  // incomplete ones: Error.
+  std::optional<Found> find_latest() const;
+
+  // Weights, optimizer state and counters. Logs what changed since the checkpoint was made, and
+  // parameters whose optimizer state starts at zero. completed_steps must equal the folder's
+  // number, the gradient scaler's type the given one.
+  TrainingState load(const Found& checkpoint, shard::Store& store,
+                     const std::string& scaler_type = "NoopGradScaler");
+
+  // Weights from any folder in this format (pretrained.path), and the optimizer's moments if asked
+  // for; counters start anew.
+  void load_pretrained(const std::filesystem::path& path, shard::Store& store,
+                       bool optimizer_state);
+
+  // Saves under the number state.completed_steps, notes it in {experiment_dir}/latest (a hint,
+  // never read), then deletes what the keep rule names. Error: nothing is left behind and older
+  // checkpoints are untouched.
+  std::filesystem::path save(const TrainingState& state, shard::Store& store);
+
+ private:
+  ManagerOptions options_;
+  std::filesystem::path aside_;
+};
+
+}  // namespace fastllm::checkpoint

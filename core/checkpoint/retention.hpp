@@ -1,0 +1,33 @@
+// Which saves stay (trainer.md 7, checkpoint-config.md 3). Only complete, integer-named saves are
+// ever considered; what a rule does not name is never deleted.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace fastllm::checkpoint {
+
+struct Retention {
+  int64_t interval = 0;  // iterations; 0: none set
+  int64_t offset = 0;
+  std::optional<int64_t> keep;  // the newest that many stay; null: all
+  std::optional<int64_t>
+      keep_every;  // each save with count % keep_every == 0 stays for good, on top of `keep`
+
+  bool enabled(int64_t iteration) const;
+  // floor((n - offset) / interval) + 1 for saves on the interval, else 0: iteration 0 counts when
+  // the offset is 0.
+  int64_t count(int64_t iteration) const;
+};
+
+// Of these saves (any order), those to delete, ascending. keep or keep_every below 1: Error.
+std::vector<int64_t> to_delete(const Retention& retention, std::vector<int64_t> saved);
+
+// Deletes them below `base`, by way of `aside` (a folder of the same file system) so that a
+// half-deleted save never bears a number. Failures only warn.
+void apply(const Retention& retention, const std::filesystem::path& base,
+           const std::filesystem::path& aside) noexcept;
+
+}  // namespace fastllm::checkpoint

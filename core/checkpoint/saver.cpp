@@ -1,0 +1,287 @@
+#include "core/checkpoint/saver.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
+#include "core/base/text.hpp"
+#include "core/checkpoint/finder.hpp"
+#include "core/checkpoint/manifest.hpp"
+#include "core/checkpoint/placement.hpp"
+#include "core/checkpoint/tensor_view.hpp"
+
+namespace fastllm::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using config::Node;
+
+constexpr int64_t kOverheadBytes = 64 << 10;  // headers, metadata, manifest, folders
+
+std::string bytes_text(int64_t bytes) { return with_commas(double(bytes), 0) + " bytes"; }
+
+std::vector<std::string> saved_states(const shard::Store& store, bool optimizer_state) {
+  std::vector<std::string> states{"weights"};
+  if (!optimizer_state) return states;
+  for (const std::string& state : store.states()) {
+    if (state != "weights" && state != "grads") states.push_back(state);
+  }
+  return states;
+}
+
+// nullopt: the system does not say.
+std::optional<int64_t> free_bytes(const fs::path& path) {
+  struct statvfs info {};
+  if (::statvfs(path.c_str(), &info) != 0) return std::nullopt;
+  return int64_t(info.f_bavail) * int64_t(info.f_frsize);
+}
+
+// Where to write until the end: `aside`, or a hidden folder in `base` where that is a file system
+// of its own.
+fs::path aside_on_same_filesystem(const fs::path& base, const fs::path& aside) {
+  struct stat base_info {
+  }, aside_info{};
+  if (::stat(base.c_str(), &base_info) == 0 && ::stat(aside.c_str(), &aside_info) == 0 &&
+      base_info.st_dev == aside_info.st_dev) {
+    return aside;
+  }
+  const fs::path inside = base / ".saving";
+  make_directories(inside);
+  return inside;
+}
+
+// Removes the unfinished folder whatever happens, unless it has got its name.
+class UnfinishedDirectory {
+ public:
+  explicit UnfinishedDirectory(fs::path path) : path_(std::move(path)) { make_directories(path_); }
+  ~UnfinishedDirectory() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// A shard at a time, or box by box where the format knows parameters only.
+void write_states(const SaveRequest& request, const std::vector<std::string>& states,
+                  Writer& writer) {
+  shard::Store& store = request.store;
+  const shard::Layout& layout = store.layout();
+  const bool shards = request.format.caps() & FASTLLM_CAN_SHARDS;
+  auto for_each_piece = [&](const std::string& state, auto&& body) {
+    for (const shard::Placed& placed : layout.on_device(store.rank())) {
+      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+      for (int g = 0; g < int(groups.size()); ++g) {
+        if (placed.copy || !layout.state_has(state, groups[size_t(g)])) continue;
+        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
+          body(layout.description()
+                   .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)],
+               runs_of(layout, store.rank(), state, placed.stage, g, p));
+        }
+      }
+    }
+  };
+  for (const std::string& state : states) {
+    const DLTensor& flat = *store.flat(state);
+    if (shards) {
+      writer.declare(state, {.name = "", .dtype = flat.dtype, .shape = {flat.shape[0]}});
+    } else {
+      for_each_piece(state, [&](const model::Parameter& parameter, const std::vector<Run>&) {
+        writer.declare(state,
+                       {.name = parameter.name, .dtype = flat.dtype, .shape = parameter.shape});
+      });
+    }
+  }
+  for (const std::string& state : states) {
+    const DLTensor& flat = *store.flat(state);
+    if (shards) {
+      writer.write_shard(state, &flat);
+      continue;
+    }
+    for_each_piece(state, [&](const model::Parameter& parameter, const std::vector<Run>& runs) {
+      for (const Run& run : runs) {
+        const bool whole = run.count() == parameter.elements();
+        TensorView view(
+            static_cast<char*>(flat.data) + flat.byte_offset + run.flat * (flat.dtype.bits / 8),
+            flat.dtype, whole ? parameter.shape : run.shape);
+        const fastllm_box box = run.box();
+        writer.write(state, parameter.name, whole ? nullptr : &box, view.get());
+      }
+    });
+  }
+}
+
+// Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk
+// or memory shows here and not as a strange loss after a resume.
+void read_back_samples(const SaveRequest& request, const std::vector<std::string>& states,
+                       const fs::path& directory) {
+  if (!(request.format.caps() & FASTLLM_CAN_LOAD) || !(request.format.caps() & FASTLLM_CAN_SLICE))
+    return;
+  constexpr int64_t kSampleElements = 64;
+  constexpr size_t kPiecesPerState = 8;
+  shard::Store& store = request.store;
+  const shard::Layout& layout = store.layout();
+  const std::unique_ptr<Reader> reader = request.format.open(directory);
+  for (const std::string& state : states) {
+    const DLTensor& flat = *store.flat(state);
+    const int64_t bytes = flat.dtype.bits / 8;
+    const char* memory = static_cast<const char*>(flat.data) + flat.byte_offset;
+    std::vector<std::pair<const model::Parameter*, Run>> runs;
+    for (const shard::Placed& placed : layout.on_device(store.rank())) {
+      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+      for (int g = 0; g < int(groups.size()); ++g) {
+        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
+          const auto& parameter =
+              layout.description()
+                  .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
+          for (Run& run : runs_of(layout, store.rank(), state, placed.stage, g, p))
+            runs.emplace_back(&parameter, std::move(run));
+        }
+      }
+    }
+    const size_t step = std::max<size_t>(1, (runs.size() + kPiecesPerState - 1) / kPiecesPerState);
+    for (size_t r = 0; r < runs.size(); r += step) {
+      const auto& [parameter, run] = runs[r];
+      const int64_t row = run.shape.back(), count = std::min(row, kSampleElements);
+      const int64_t last_row = run.count() / row - 1;
+      const std::pair<int64_t, int64_t> samples[] = {
+          {run.offset, run.flat},
+          {run.offset + last_row * run.strides[0] * (run.shape.size() > 1) + row - count,
+           run.flat + run.count() - count}};
+      for (const auto& [global, position] : samples) {
+        std::vector<char> found(size_t(count * bytes));
+        TensorView view(found.data(), flat.dtype, {count});
+        const int64_t shape[] = {count}, strides[] = {1};
+        const fastllm_box box{1, global, shape, strides};
+        reader->read(state, parameter->name, &box, view.get());
+        if (std::memcmp(found.data(), memory + position * bytes, found.size()) == 0) continue;
+        throw Error(Status::kDataLoss,
+                    fmt::format("expected {} of {} to read back as it is in memory from {}, found "
+                                "other bytes at element {}; "
+                                "the disk, the memory or the format is faulty",
+                                state, parameter->name, directory.string(), global));
+      }
+    }
+  }
+}
+
+// Gives the finished folder its name. What bears it already gives way in one step where the file
+// system can do that.
+void publish(const fs::path& finished, const fs::path& target) {
+  if (fs::symlink_status(target).type() != fs::file_type::not_found) {
+    const std::string lacks =
+        fs::is_directory(target) ? what_it_lacks(target) : "a folder of its own";
+    log::warning(lacks.empty() ? fmt::format("Replacing the complete save {}", target.string())
+                               : fmt::format("Replacing the incomplete {}: it lacks {}",
+                                             target.string(), lacks));
+    if (::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+      fs::path old = finished;
+      old += ".replaced";
+      fs::rename(target, old);
+      fs::rename(finished, target);
+      std::error_code ignored;
+      fs::remove_all(old, ignored);
+    }
+  } else {
+    fs::rename(finished, target);
+  }
+  sync_path(target.parent_path());
+}
+
+}  // namespace
+
+int64_t bytes_to_save(const shard::Store& store, bool optimizer_state) {
+  int64_t bytes = kOverheadBytes;
+  for (const std::string& state : saved_states(store, optimizer_state)) {
+    bytes += store.layout().state_elements(store.rank(), state) *
+             (store.options().optimization.bits / 8);
+  }
+  return bytes;
+}
+
+void remove_leftovers(const fs::path& aside) {
+  std::error_code code;
+  for (fs::directory_iterator entries(aside, code), end; !code && entries != end;
+       entries.increment(code)) {
+    log::warning(
+        fmt::format("Removing {}, left by a save that did not finish", entries->path().string()));
+    std::error_code failed;
+    fs::remove_all(entries->path(), failed);
+    if (failed)
+      log::warning(
+          fmt::format("Could not remove {}: {}", entries->path().string(), failed.message()));
+  }
+}
+
+fs::path save(const SaveRequest& request) {
+  const std::string what =
+      fmt::format("saving iteration {} in {}", request.iteration, request.base.string());
+  const std::vector<std::string> states = saved_states(request.store, request.optimizer_state);
+  const int64_t needed = bytes_to_save(request.store, request.optimizer_state);
+  const fs::path target = request.base / std::to_string(request.iteration);
+  try {
+    make_directories(request.base);
+    make_directories(request.aside);
+    const fs::path aside = aside_on_same_filesystem(request.base, request.aside);
+    remove_leftovers(aside);
+    if (const auto free = free_bytes(request.base); free && *free < needed) {
+      throw Error(Status::kUnavailable, fmt::format("expected room for {}, found {} free; free "
+                                                    "some, or choose another run.experiment_dir",
+                                                    bytes_text(needed), bytes_text(*free)));
+    }
+    UnfinishedDirectory unfinished(
+        aside / fmt::format("{}-{}", request.base.filename().string(), request.iteration));
+    const fs::path& directory = unfinished.path();
+    Node metadata = request.metadata;
+    metadata.set_child("format", Node::text(request.format.type()));
+    Node& shards = metadata.set_child("shards", Node::list());
+    for (const std::string& state : states) shards.append(Node::text(state));
+    {
+      const std::unique_ptr<Writer> writer =
+          request.format.create(directory, metadata, request.store.rank());
+      write_states(request, states, *writer);
+      writer->finish(true);
+    }
+    for (const auto& [name, content] : request.extra_files)
+      write_file_atomic(directory / name, content);
+    if (request.read_back) read_back_samples(request, states, directory);
+    write_file_atomic(directory / kManifestName, manifest_text(make_manifest(directory)));
+    write_file_atomic(directory / kOkName, "");
+    sync_path(directory);
+    publish(directory, target);
+  } catch (Error& e) {
+    const auto free = free_bytes(request.base);
+    std::string text = e.what();
+    // Found out in the middle: another program took the room meanwhile.
+    if (e.status() == Status::kUnavailable && text.find(errno_text(ENOSPC)) != std::string::npos &&
+        free) {
+      text += fmt::format(
+          "; {} are needed in all, {} are free now that the unfinished save is removed; free some, "
+          "or choose another "
+          "run.experiment_dir",
+          bytes_text(needed), bytes_text(*free));
+    }
+    throw Error(e.status(), what + ": " + text);
+  } catch (const fs::filesystem_error& e) {
+    throw Error(Status::kUnavailable, fmt::format("{}: cannot work on {}: {}", what,
+                                                  e.path1().string(), e.code().message()));
+  }
+  return target;
+}
+
+}  // namespace fastllm::checkpoint

@@ -1,0 +1,42 @@
+// A checkpoint is complete or absent. Files are written aside on the same file system, synced,
+// listed with checksums, read back in samples, marked `ok`, synced, and only then given their name.
+// A kill at any moment leaves the older ones newest.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "core/checkpoint/format.hpp"
+#include "core/config/node.hpp"
+#include "core/shard/store.hpp"
+
+namespace fastllm::checkpoint {
+
+struct SaveRequest {
+  Format& format;
+  shard::Store& store;
+  config::Node
+      metadata;  // model, config, metadata (training state); shards and format are filled in
+  std::filesystem::path base;  // where saves bear their iteration as name: {experiment}/checkpoint
+  int64_t iteration = 0;
+  std::filesystem::path
+      aside;  // for what is not finished: {experiment}/.saving. Nothing else may live in it
+  bool optimizer_state = true;
+  std::map<std::string, std::string> extra_files = {};  // name -> content: provenance.yaml
+  bool read_back = true;  // compares samples of the written files with memory
+};
+
+// Returns the checkpoint's folder. A leftover of that name without `ok` gives way, with a warning.
+// On failure everything that was written is removed; a full disk is told with the bytes needed and
+// free.
+std::filesystem::path save(const SaveRequest& request);
+
+// Bytes the states of this rank take in files.
+int64_t bytes_to_save(const shard::Store& store, bool optimizer_state);
+
+// Removes what killed saves left. Only with the experiment's lock held.
+void remove_leftovers(const std::filesystem::path& aside);
+
+}  // namespace fastllm::checkpoint
