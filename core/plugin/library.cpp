@@ -140,7 +140,7 @@ Library::Library(const Candidate& candidate)
       identity_(Identity::make(candidate.manifest.id, candidate.manifest.version,
                                candidate.path.filename().string())),
       info_{candidate.manifest.id, candidate.manifest.version, candidate.path.string(),
-            sha256_file_hex(candidate.path)} {
+            sha256_file_hex(candidate.path), candidate.manifest.needs} {
   install_crash_handlers();
   try {
     fastllm_plugin const* (*entry)(fastllm_host const*) = nullptr;

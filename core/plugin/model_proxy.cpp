@@ -17,7 +17,7 @@ namespace fastllm::plugin {
 namespace {
 
 // Stands in for an optional member, so that callers never ask whether it is there.
-fastllm_status no_flops(fastllm_model*, int32_t, int64_t, int64_t, double*) {
+fastllm_status no_flops(fastllm_model*, int32_t, int64_t, int64_t, double*, double*) {
   return set_failure(FASTLLM_UNSUPPORTED, fmt::format("plugin {} has no flops", t_call.plugin->id),
                      false);
 }
@@ -107,14 +107,17 @@ class ModelProxy final : public model::Model {
          global_weight);
   }
 
-  double flops(int layer, int64_t batch, int64_t sequence) override {
+  model::Flops flops(int layer, int64_t batch, int64_t sequence) override {
     FASTLLM_ASSERT(layer >= 0 && size_t(layer) < description_.layers.size());
-    if (api_->flops == no_flops) return 0;
-    double value = 0;
-    call("flops", layer, api_->flops, handle_.get(), int32_t(layer), batch, sequence, &value);
-    if (!std::isfinite(value) || value < 0)
-      fault(layer, "flops", fmt::format("expected a number of 0 or more, found {}", value));
-    return value;
+    if (api_->flops == no_flops) return {};
+    model::Flops flops;
+    call("flops", layer, api_->flops, handle_.get(), int32_t(layer), batch, sequence,
+         &flops.forward, &flops.recomputed);
+    for (double value : {flops.forward, flops.recomputed}) {
+      if (!std::isfinite(value) || value < 0)
+        fault(layer, "flops", fmt::format("expected a number of 0 or more, found {}", value));
+    }
+    return flops;
   }
 
  private:

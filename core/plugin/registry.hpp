@@ -18,6 +18,7 @@ namespace fastllm::plugin {
 // For provenance, kept with every run and checkpoint.
 struct LibraryInfo {
   std::string id, version, path, sha256;
+  std::vector<std::string> needs = {};  // lines of its manifest, such as "torch==2.11.0+cu130"
 };
 
 class ModelFactory {

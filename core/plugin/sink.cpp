@@ -190,8 +190,8 @@ constexpr std::array<KnownType, 14> kTypes = {{{kDLFloat, 64},
                                                {14 /* float8 e8m0fnu */, 8},
                                                {17 /* float4 e2m1fn, packed */, 4}}};
 
-void check_dtype(DLDataType dtype, const std::string& what) {
-  if (dtype.bits == 0 && dtype.code == 0 && dtype.lanes <= 1) return;  // the compute type
+DLDataType checked_dtype(DLDataType dtype, const std::string& what) {
+  if (dtype.bits == 0) return {0, 0, 1};  // the compute type
   bool known = dtype.lanes == 1 && std::any_of(kTypes.begin(), kTypes.end(), [&](KnownType t) {
                  return t.code == dtype.code && t.bits == dtype.bits;
                });
@@ -200,6 +200,7 @@ void check_dtype(DLDataType dtype, const std::string& what) {
                 fmt::format("expected {} to have a known dtype, found code {}, {} bits, {} lanes",
                             what, dtype.code, dtype.bits, dtype.lanes));
   }
+  return dtype;
 }
 
 // smallest: 1, or 0 where a tensor may be empty; symbolic: the least FASTLLM_DIM_* allowed, or 0.
@@ -236,120 +237,32 @@ std::string layer_text(const fastllm_sink& sink) {
   return fmt::format("layer {} ({})", sink.model.layers.size() - 1, sink.model.layers.back().name);
 }
 
+// Wiring, sharding, initialisation and what flags mean together are checked by
+// Description::validate().
 void add_layer(fastllm_sink& sink, const fastllm_layer* theirs) {
   check_room(sink.model.layers, "layers");
   auto raw = normalise_descriptor(theirs, "fastllm_layer", sizeof(fastllm_layer));
   model::Layer layer;
-  std::string what = fmt::format("layer {}", sink.model.layers.size());
-  layer.name = identifier(raw.name, what);
+  layer.name = identifier(raw.name, fmt::format("layer {}", sink.model.layers.size()));
   layer.flags = raw.flags;
   layer.cost = raw.cost;
-  if (!std::isfinite(layer.cost) || layer.cost < 0) {
-    refuse(fmt::format("expected {} ({}) to have a cost of 0 or more, found {}", what, layer.name,
-                       layer.cost));
-  }
   sink.model.layers.push_back(std::move(layer));
 }
 
 void add_port(fastllm_sink& sink, const fastllm_port* theirs, bool is_input) {
-  model::Layer& layer = latest_layer(sink, is_input ? "input" : "output");
+  const char* direction = is_input ? "input" : "output";
+  model::Layer& layer = latest_layer(sink, direction);
   auto& ports = is_input ? layer.inputs : layer.outputs;
   check_room(ports, "ports of a layer");
   auto raw = normalise_descriptor(theirs, "fastllm_port", sizeof(fastllm_port));
   model::Port port;
-  const char* direction = is_input ? "input" : "output";
   port.name =
       identifier(raw.name, fmt::format("{}, {} {}", layer_text(sink), direction, ports.size()));
   std::string what = fmt::format("{}, {} {}", layer_text(sink), direction, port.name);
-  for (const auto& other : ports) {
-    if (other.name == port.name)
-      refuse(fmt::format("expected the {}s of {} to have different names, found {} twice",
-                         direction, layer_text(sink), port.name));
-  }
   port.flags = raw.flags;
-  if (is_input && (raw.flags & (FASTLLM_PORT_LOSS | FASTLLM_PORT_METRIC)))
-    refuse(fmt::format("expected only outputs to be losses or metrics, found {}", what));
-  if (!is_input && (raw.flags & FASTLLM_PORT_BATCH))
-    refuse(fmt::format("expected only inputs to come from the batch, found {}", what));
-  if ((raw.flags & FASTLLM_PORT_LOSS) && (raw.flags & FASTLLM_PORT_METRIC))
-    refuse(fmt::format("expected {} to be a loss or a metric, found both", what));
-  port.dtype = raw.dtype;
-  check_dtype(port.dtype, what);
-  bool from_batch = is_input && (raw.flags & FASTLLM_PORT_BATCH);
-  port.shape =
-      shape_of(raw.ndim, raw.shape, what, 1, from_batch ? FASTLLM_DIM_ANY : FASTLLM_DIM_TOKENS);
-  if ((raw.flags & (FASTLLM_PORT_LOSS | FASTLLM_PORT_METRIC)) &&
-      std::any_of(port.shape.begin(), port.shape.end(), [](int64_t dim) { return dim != 1; })) {
-    refuse(fmt::format(
-        "expected {} to be a scalar since it is a loss or a metric, found {} dimensions", what,
-        port.shape.size()));
-  }
+  port.dtype = checked_dtype(raw.dtype, what);
+  port.shape = shape_of(raw.ndim, raw.shape, what, 1, FASTLLM_DIM_ANY);
   ports.push_back(std::move(port));
-}
-
-void check_initialization(const fastllm_param& raw, const std::string& what) {
-  if (raw.init < FASTLLM_INIT_ZEROS || raw.init > FASTLLM_INIT_PLUGIN) {
-    refuse(fmt::format(
-        "expected {} to have an init FASTLLM_INIT_ZEROS .. FASTLLM_INIT_PLUGIN, found {}", what,
-        raw.init));
-  }
-  bool random = raw.init == FASTLLM_INIT_NORMAL || raw.init == FASTLLM_INIT_UNIFORM;
-  if (random && !(std::isfinite(raw.init_a) && std::isfinite(raw.init_b))) {
-    refuse(fmt::format("expected {} to have finite init_a and init_b, found {} and {}", what,
-                       raw.init_a, raw.init_b));
-  }
-  if (raw.init == FASTLLM_INIT_NORMAL && raw.init_b < 0) {
-    refuse(fmt::format("expected {} to have a deviation (init_b) of 0 or more, found {}", what,
-                       raw.init_b));
-  }
-  if (raw.init == FASTLLM_INIT_UNIFORM && raw.init_a > raw.init_b) {
-    refuse(fmt::format("expected {} to have init_a below init_b, found {} and {}", what, raw.init_a,
-                       raw.init_b));
-  }
-  if (raw.init_min > raw.init_max) {
-    refuse(fmt::format("expected {} to have init_min below init_max, found {} and {}", what,
-                       raw.init_min, raw.init_max));
-  }
-}
-
-void check_sharding(const model::Parameter& p, const std::string& what) {
-  if (p.shard_group.empty()) return;
-  if (p.shard_dim < 0 || size_t(p.shard_dim) >= p.shape.size()) {
-    refuse(fmt::format("expected {} to have a shard_dim of 0 to {}, found {}", what,
-                       int64_t(p.shape.size()) - 1, p.shard_dim));
-  }
-  int64_t dim = p.shape[size_t(p.shard_dim)];
-  if (p.shard_blocks < 1 || dim % p.shard_blocks != 0) {
-    refuse(fmt::format("expected {} to have shard_blocks that divide its dimension of {}, found {}",
-                       what, dim, p.shard_blocks));
-  }
-  if (p.shard_unit < 1 || dim / p.shard_blocks % p.shard_unit != 0) {
-    refuse(fmt::format("expected {} to have a shard_unit that divides a block of {}, found {}",
-                       what, dim / p.shard_blocks, p.shard_unit));
-  }
-}
-
-std::vector<double> scales_of(const fastllm_param& raw, const model::Parameter& p,
-                              const std::string& what) {
-  if (raw.lr_scale_count == 0) return {};
-  int64_t rows = p.shape.empty() ? 1 : p.shape[0];
-  if (raw.lr_scale_count < 0 || !raw.lr_scales || rows % raw.lr_scale_count != 0) {
-    refuse(
-        fmt::format("expected {} to have a number of learning-rate scales that divides its first "
-                    "dimension of {}, found {}{}",
-                    what, rows, raw.lr_scale_count, raw.lr_scales ? "" : " in NULL"));
-  }
-  std::vector<double> scales(raw.lr_scales, raw.lr_scales + raw.lr_scale_count);
-  for (double scale : scales) {
-    if (scale < 0 || std::isinf(scale))
-      refuse(fmt::format("expected {} to have learning-rate scales of 0 or more, found {}", what,
-                         scale));
-  }
-  return scales;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 void add_parameter(fastllm_sink& sink, const fastllm_param* theirs) {
@@ -362,50 +275,23 @@ void add_parameter(fastllm_sink& sink, const fastllm_param* theirs) {
                       fmt::format("{}, parameter {}", layer_text(sink), layer.parameters.size()));
   std::string what = fmt::format("{}, parameter {}", layer_text(sink), p.name);
   p.flags = raw.flags;
-  p.dtype = raw.dtype;
-  check_dtype(p.dtype, what);
+  p.dtype = checked_dtype(raw.dtype, what);
   p.shape = shape_of(raw.ndim, raw.shape, what, 1, 0);
   p.init = raw.init;
-  check_initialization(raw, what);
-  p.init_a = raw.init_a, p.init_b = raw.init_b, p.init_min = raw.init_min,
-  p.init_max = raw.init_max;
+  p.init_a = raw.init_a, p.init_b = raw.init_b;
+  p.init_min = raw.init_min, p.init_max = raw.init_max;
   if (raw.shard_group) p.shard_group = identifier(raw.shard_group, "the shard_group of " + what);
   p.shard_dim = raw.shard_dim;
   p.shard_blocks = raw.shard_blocks == 0 ? 1 : raw.shard_blocks;
   p.shard_unit = raw.shard_unit == 0 ? 1 : raw.shard_unit;
-  check_sharding(p, what);
   p.weight_decay = raw.weight_decay;
-  if (!std::isfinite(p.weight_decay) || p.weight_decay < 0) {
-    refuse(fmt::format("expected {} to have a weight_decay factor of 0 or more, found {}", what,
-                       p.weight_decay));
+  if (raw.lr_scale_count < 0 || size_t(raw.lr_scale_count) > kMaxListEntries ||
+      (raw.lr_scale_count > 0 && !raw.lr_scales)) {
+    refuse(fmt::format("expected {} to have 0 to {} learning-rate scales, found {}{}", what,
+                       kMaxListEntries, raw.lr_scale_count, raw.lr_scales ? "" : " in NULL"));
   }
-  p.lr_scales = scales_of(raw, p, what);
-  p.first_layer = int(sink.model.layers.size()) - 1;
-
-  auto& known = sink.model.parameters;
-  auto first = std::find_if(known.begin(), known.end(),
-                            [&](const auto& other) { return other.name == p.name; });
-  int index = int(first - known.begin());
-  if (first != known.end()) {  // tied
-    if (std::find(layer.parameters.begin(), layer.parameters.end(), index) !=
-        layer.parameters.end()) {
-      refuse(fmt::format("expected the parameters of {} to have different names, found {} twice",
-                         layer_text(sink), p.name));
-    }
-    if (first->shape != p.shape) {
-      refuse(
-          fmt::format("expected {} to have the shape {} of layer {}, to which it is tied, found {}",
-                      what, shape_text(first->shape), first->first_layer, shape_text(p.shape)));
-    }
-    if (first->dtype.code != p.dtype.code || first->dtype.bits != p.dtype.bits) {
-      refuse(fmt::format(
-          "expected {} to have the dtype of layer {}, to which it is tied, found another", what,
-          first->first_layer));
-    }
-  } else {
-    known.push_back(std::move(p));
-  }
-  layer.parameters.push_back(index);
+  p.lr_scales.assign(raw.lr_scales, raw.lr_scales + raw.lr_scale_count);
+  sink.model.declare(int(sink.model.layers.size()) - 1, std::move(p));
 }
 
 void add_tensor(fastllm_sink& sink, const char* state, const fastllm_port* theirs) {
@@ -417,8 +303,7 @@ void add_tensor(fastllm_sink& sink, const char* state, const fastllm_port* their
   stored.tensor.name = identifier(raw.name, fmt::format("tensor {}", sink.tensors.size()));
   std::string what = fmt::format("tensor {}", stored.tensor.name);
   stored.tensor.flags = raw.flags;
-  stored.tensor.dtype = raw.dtype;
-  check_dtype(raw.dtype, what);
+  stored.tensor.dtype = checked_dtype(raw.dtype, what);
   stored.tensor.shape = shape_of(raw.ndim, raw.shape, what, 0, 0);
   sink.tensors.push_back(std::move(stored));
 }

@@ -69,7 +69,7 @@ enum { FASTLLM_PORT_LOSS = 1,    /* scalar; the host passes its gradient to back
        FASTLLM_PORT_SPLIT = 32,  /* sequence (tokens) divided over "tensor" in calls with FASTLLM_SEQUENCE_TENSOR */
        FASTLLM_PORT_SUM = 64,    /* loss or metric: a sum over the layer's labels, which the host divides by their number over all ranks;
                                     without it: a mean, averaged over calls, ranks and layers of that name */
-       FASTLLM_TENSOR_OPTIONAL = 128 }; /* in a file: may be missing, and may be left alone                       */
+       FASTLLM_TENSOR_OPTIONAL = 128,   /* in a file: may be missing, and may be left alone                       */
        FASTLLM_PORT_OPTIONAL = 256 };   /* output made on demand (logits): forward gets NULL for it when nobody wants it */
 typedef struct fastllm_port {    /* a named tensor: a layer's input or output, or a tensor in a file */
   uint32_t size, flags;
