@@ -25,6 +25,7 @@ po::options_description visible_options(Options& options) {
       "look for plugins here first; may be given several times");
   add("allow-insecure-plugins", po::bool_switch(&options.allow_insecure_plugins),
       "load plugins from files and folders that others may write to");
+  add("markdown", po::bool_switch(&options.markdown), "schema: print the reference page of docs/configuration.md");
   add("version", po::bool_switch(&options.version), "print the version and stop");
   add("help,h", po::bool_switch(&options.help), "print this and stop");
   return visible;

@@ -25,6 +25,7 @@ struct Options {
   bool allow_insecure_plugins = false;
   bool validate = false;
   int verbosity = 0;
+  bool markdown = false;         // schema: the reference page instead
   bool help = false, version = false;
   std::vector<std::string> command_arguments;  // of prepare: everything after the word
 };

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,6 +39,13 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
+std::string pattern(const Options& options) {
+  std::string text;
+  if (options.timestamps) text += "%Y-%m-%d %H:%M:%S,%e ";
+  if (options.world_size > 1) text += "[Rank " + std::to_string(options.rank) + "] ";
+  return text + "%v";
+}
+
 // Needs the lock.
 void rebuild(State& s) {
   std::vector<spdlog::sink_ptr> sinks{std::make_shared<spdlog::sinks::stdout_sink_mt>()};
@@ -45,10 +53,7 @@ void rebuild(State& s) {
     sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(s.file.string(), false));
   }
   s.logger = std::make_shared<spdlog::logger>("fastllm", sinks.begin(), sinks.end());
-  std::string pattern;
-  if (s.options.timestamps) pattern += "%Y-%m-%d %H:%M:%S,%e ";
-  if (s.options.world_size > 1) pattern += "[Rank " + std::to_string(s.options.rank) + "] ";
-  s.logger->set_pattern(pattern + "%v");
+  s.logger->set_pattern(pattern(s.options));
   Level level = s.options.level;
   if (s.options.rank != 0 && level < Level::kWarning) level = Level::kWarning;
   s.logger->set_level(to_spdlog(level));
@@ -90,6 +95,19 @@ void flush() {
   auto& s = state();
   std::lock_guard lock(s.mutex);
   if (s.logger) s.logger->flush();
+}
+
+void plain_error(std::string_view text) {
+  auto& s = state();
+  std::lock_guard lock(s.mutex);
+  clear_progress(s);
+  if (s.logger) s.logger->flush();
+  std::fprintf(stderr, "error: %.*s\n", int(text.size()), text.data());
+  if (s.file.empty()) return;
+  auto file = std::make_shared<spdlog::sinks::basic_file_sink_mt>(s.file.string(), false);
+  spdlog::logger logger("fastllm", file);
+  logger.set_pattern(pattern(s.options));
+  logger.error(spdlog::string_view_t(text.data(), text.size()));
 }
 
 void progress(std::string_view text) {

@@ -28,6 +28,9 @@ inline void warning(std::string_view text) { write(Level::kWarning, text); }
 inline void error(std::string_view text) { write(Level::kError, text); }
 void flush();
 
+// How a program ends badly: "error: text" on standard error, every line of it, and in the run's file with the time.
+void plain_error(std::string_view text);
+
 // A line on a terminal that is drawn over in place ("step 12/300 ...") and never reaches the file.
 // Does nothing when standard error is no terminal. Empty text clears it.
 void progress(std::string_view text);

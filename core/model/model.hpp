@@ -14,6 +14,12 @@ namespace fastllm::model {
 
 class Model;
 
+// Floating-point operations of one layer.
+struct Flops {
+  double forward = 0;     // of one forward
+  double recomputed = 0;  // what its backward computes again (attention scores)
+};
+
 // What one forward keeps for its backward. Owned: goes to exactly one backward, or is discarded
 // with the object.
 class Saved {
@@ -54,7 +60,7 @@ class Model {
   virtual void init(int layer, int parameter_in_layer, const fastllm_call& call,
                     DLTensor* global_weight) = 0;
   // Of one forward of the layer; 0 when the plugin does not say.
-  virtual double flops(int layer, int64_t batch, int64_t sequence) = 0;
+  virtual Flops flops(int layer, int64_t batch, int64_t sequence) = 0;
 };
 
 inline Saved::~Saved() {

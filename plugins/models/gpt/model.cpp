@@ -66,6 +66,6 @@ void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer save
   l.backward(call, *saved, views(d_outputs, l.outputs()), views(d_inputs, l.inputs()));
 }
 
-double GptModel::flops(int index, int64_t batch, int64_t sequence) const { return layer(index).flops(batch, sequence); }
+sdk::Flops GptModel::flops(int index, int64_t batch, int64_t sequence) const { return layer(index).flops(batch, sequence); }
 
 }  // namespace fastllm::gpt

@@ -23,7 +23,7 @@ class GptModel {
   sdk::SavedPointer forward(int layer, const sdk::Call& call, const DLTensor* const* inputs, DLTensor* const* outputs);
   void backward(int layer, const sdk::Call& call, sdk::SavedPointer saved, const DLTensor* const* d_outputs,
                 DLTensor* const* d_inputs);
-  double flops(int layer, int64_t batch, int64_t sequence) const;
+  sdk::Flops flops(int layer, int64_t batch, int64_t sequence) const;
 
  private:
   Layer& layer(int index) const;

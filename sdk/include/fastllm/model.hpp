@@ -10,6 +10,11 @@
 
 namespace fastllm::sdk {
 
+// Floating-point operations of one layer: of one forward, and those that its backward computes again.
+struct Flops {
+  double forward = 0, recomputed = 0;
+};
+
 // What one forward keeps for its backward: derive from it. The host hands it back exactly once, to backward or to discard, which
 // both delete it, possibly on another thread than the one of the forward.
 class Saved {
@@ -46,7 +51,7 @@ class Call {
 // and may have these; without them the host is told that the plugin does not offer them:
 //
 //   void init(int layer, int parameter, const Call&, DLTensor* global_weight);  // for FASTLLM_INIT_PLUGIN
-//   double flops(int layer, int64_t batch, int64_t sequence) const;             // of one forward
+//   Flops flops(int layer, int64_t batch, int64_t sequence) const;
 //
 // forward returns null unless call.save(). Layer numbers are those of describe and are not checked here.
 namespace detail {
@@ -91,8 +96,12 @@ struct ModelTrampolines {
     return guard([&] { self(model).init(layer, parameter, Call(call), global_weight); });
   }
   static fastllm_status flops(fastllm_model* model, int32_t layer, int64_t batch, int64_t sequence,
-                              double* forward) noexcept {
-    return guard([&] { *forward = self(model).flops(layer, batch, sequence); });
+                              double* forward, double* recomputed) noexcept {
+    return guard([&] {
+      const Flops flops = self(model).flops(layer, batch, sequence);
+      *forward = flops.forward;
+      *recomputed = flops.recomputed;
+    });
   }
 };
 

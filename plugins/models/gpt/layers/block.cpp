@@ -85,13 +85,14 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid, need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 
-double Block::flops(int64_t batch, int64_t sequence) const {
+sdk::Flops Block::flops(int64_t batch, int64_t sequence) const {
   const double tokens = double(batch) * double(sequence);
   const double projections = 2 * double(config_.heads + config_.groups) * double(config_.head_width);
   const double mlp = double(config_.gated ? 3 : 2) * double(config_.ffn);
   // Scores and values are two products of which the causal half is needed.
-  const double attention = double(config_.query_width()) * double(sequence);
-  return 2 * tokens * (double(config_.hidden) * (projections + mlp) + attention);
+  const double attention = 2 * tokens * double(config_.query_width()) * double(sequence);
+  // The backward makes the scores again: half of the forward's two products.
+  return {.forward = 2 * tokens * double(config_.hidden) * (projections + mlp) + attention, .recomputed = attention / 2};
 }
 
 }  // namespace fastllm::gpt

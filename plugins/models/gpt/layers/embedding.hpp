@@ -21,7 +21,7 @@ class Embedding : public Layer {
   double cost() const override { return 1000; }  // always the end of its stage
   sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) override;
   void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) override;
-  double flops(int64_t, int64_t) const override { return 0; }
+  sdk::Flops flops(int64_t, int64_t) const override { return {}; }
 
  private:
   GptConfig config_;

@@ -78,8 +78,8 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
   norm_.backward(gradients, saved.x, saved.norm, d_normed, {}, need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 
-double Head::flops(int64_t batch, int64_t sequence) const {
-  return 2 * double(batch) * double(sequence) * double(config_.hidden) * double(config_.vocabulary);
+sdk::Flops Head::flops(int64_t batch, int64_t sequence) const {
+  return {.forward = 2 * double(batch) * double(sequence) * double(config_.hidden) * double(config_.vocabulary)};
 }
 
 }  // namespace fastllm::gpt

@@ -15,7 +15,7 @@ class Head : public Layer {
   int outputs() const override { return 2; }
   sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) override;
   void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) override;
-  double flops(int64_t batch, int64_t sequence) const override;
+  sdk::Flops flops(int64_t batch, int64_t sequence) const override;
 
  private:
   GptConfig config_;

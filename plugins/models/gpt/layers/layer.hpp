@@ -24,7 +24,7 @@ class Layer {
   virtual sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) = 0;
   // d_outputs undefined: zero. d_inputs undefined: not wanted; others are written.
   virtual void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) = 0;
-  virtual double flops(int64_t batch, int64_t sequence) const = 0;
+  virtual sdk::Flops flops(int64_t batch, int64_t sequence) const = 0;
 
   Parameters parameters;
 };

@@ -1,0 +1,14 @@
+// One function a subcommand; each returns an exit code and throws Error for what the user must know.
+#pragma once
+
+#include "apps/host/options.hpp"
+
+namespace fastllm::host {
+
+// command_line: as typed, for the log.
+int run_train(const Options& options, const std::string& command_line);
+int run_plugins(const Options& options);
+int run_schema(const Options& options);
+int run_prepare(const Options& options);
+
+}  // namespace fastllm::host

@@ -1,0 +1,152 @@
+// fastllm-host --plugin gpt [train.yaml] [a.b=VALUE ...]: the order of what is said is the reference's (trainer.md 1).
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "apps/host/commands/commands.hpp"
+#include "apps/host/job.hpp"
+#include "core/base/cancel.hpp"
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
+#include "core/base/version.hpp"
+#include "core/checkpoint/lock.hpp"
+#include "core/checkpoint/manager.hpp"
+#include "core/checkpoint/provenance.hpp"
+#include "core/plugin/stage_tables.hpp"
+#include "core/train/datasets.hpp"
+#include "core/train/run_directory.hpp"
+#include "core/train/trainer.hpp"
+
+namespace fastllm::host {
+namespace {
+
+const char* const kTitle = "TrainerConfig";
+
+void print_configuration(Job& job, const std::string& command_line, int verbosity) {
+  log::info("Command run:\n" + command_line);
+  log::info(config::printed(config::dump(job.schema(), job.configuration(), verbosity), kTitle));
+}
+
+// Ids of tokens must lie below the model's `vocab_size` (a convention of model plugins, see model.h); 0: it has none.
+int64_t vocab_size(const config::Node& configuration) {
+  return configuration.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
+}
+
+std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::Phase phase, int64_t samples) {
+  const auto& settings = job.settings();
+  const std::string key = std::string("data.datasets.") + train::phase_name(phase);
+  const config::Node& definition = settings.data.dataset(phase);
+  if (definition.is_null()) {
+    throw Error(Status::kInvalid, fmt::format("{}: expected a dataset, since this phase takes {} samples, found none; write for example "
+                                              "{{type: memmap, path: data/shard_0_0}}", key, samples));
+  }
+  train::SamplingSettings sampling;
+  sampling.num_samples = samples;
+  sampling.sequence_length = settings.batch.sequence_length;
+  sampling.seed = uint64_t(settings.data.seed);
+  sampling.shuffle = data::parse_shuffle(settings.data.shuffle);
+  sampling.vocab_size = vocab_size(job.configuration());
+  return train::make_dataset(definition, sampling, key);
+}
+
+config::Node make_provenance(Job& job, const train::Datasets& datasets) {
+  checkpoint::Provenance record;
+  record.host_version = version_text();
+  for (const auto& library : job.registry().loaded()) {
+    record.libraries.push_back({library.id, library.version, library.path, library.sha256});
+    for (const auto& need : library.needs) {
+      if (need.starts_with("torch==")) record.libtorch = need.substr(7);
+    }
+  }
+  record.data = config::Node::map();
+  for (const auto& [phase, dataset] : datasets) {
+    config::Node lines = config::Node::list();
+    for (const auto& line : dataset->fingerprints()) lines.append(config::Node::text(line));
+    record.data.set_child(train::phase_name(phase), std::move(lines));
+  }
+  record.seed = int64_t(job.settings().distributed.data_seed);
+  record.config = job.configuration();
+  return record.to_node();
+}
+
+// What a checkpoint keeps of the configuration: the model's part, at verbosity 0.
+config::Node checkpoint_configuration(Job& job) {
+  config::Node dumped = config::dump(job.schema(), job.configuration(), 0);
+  const config::Node* model = dumped.find("model");
+  return model ? *model : config::Node::map();
+}
+
+}  // namespace
+
+int run_train(const Options& options, const std::string& command_line) {
+  Job job(options);
+  try {
+    job.resolve();
+  } catch (const Error&) {
+    // What could be made out is shown even so: a wrong key is easier to see beside the right ones.
+    if (job.configuration().size() > 0) print_configuration(job, command_line, options.verbosity);
+    throw;
+  }
+  const train::Settings& settings = job.settings();
+  log::configure({settings.run.log_timestamps, int(settings.distributed.rank), int(settings.distributed.world_size), log::Level::kInfo});
+  for (const auto& warning : job.warnings()) log::warning(warning);
+  if (options.validate) {
+    print_configuration(job, command_line, options.verbosity);
+    for (const auto& line : train::plan_lines(settings)) log::info(line);
+    return kDone;
+  }
+  if (settings.run.threads) omp_set_num_threads(int(*settings.run.threads));
+
+  std::optional<checkpoint::ExperimentLock> lock;
+  std::optional<train::RunDirectory> run;
+  if (settings.run.experiment_dir) {
+    const std::filesystem::path experiment = *settings.run.experiment_dir;
+    lock.emplace(experiment);
+    run.emplace(experiment, int(settings.distributed.rank), int(settings.distributed.world_size));
+    if (settings.run.structured_logs) log::set_file(run->log_file());
+    write_file_atomic(experiment / "config.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), 0)));
+    write_file_atomic(experiment / "config_verbose.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), 20)));
+    write_file_atomic(run->run() / "config.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), -1)));
+  }
+  print_configuration(job, command_line, options.verbosity);
+  for (const auto& line : train::plan_lines(settings)) log::info(line);
+  for (const auto& note : settings.notes) log::info(note);
+
+  train::TrainerParts parts{settings, job.model()};
+  parts.vocab_size = vocab_size(job.configuration());
+  parts.run = run ? &*run : nullptr;
+  parts.make_dataset = [&](train::Phase phase, int64_t samples) { return make_phase_dataset(job, phase, samples); };
+  parts.memory_ready = [&](shard::Store& store) { plugin::set_running(&store.layout(), &store, store.rank()); };
+  if (run) {
+    parts.make_checkpoints = [&](const train::Datasets& datasets) {
+      config::Node provenance = make_provenance(job, datasets);
+      checkpoint::write_provenance(run->run(), provenance);
+      checkpoint::ManagerOptions manager;
+      manager.experiment_dir = run->experiment();
+      manager.format = &job.registry().format("distributed");
+      manager.stages = plugin::stages_table();
+      manager.model = job.identity();
+      manager.config = checkpoint_configuration(job);
+      const auto& save = settings.training.checkpoint;
+      manager.retention = {save.when.interval.value_or(0), save.when.offset, save.keep, save.keep_every};
+      manager.provenance = std::move(provenance);
+      return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
+    };
+  }
+  plugin::set_describer([&job](const config::Node& metadata) { return job.describe(metadata); });
+  install_stop_handlers();
+  int code = kDone;
+  {
+    train::Trainer trainer(parts);
+    if (trainer.run() == train::Outcome::kInterrupted) code = kInterrupted;
+    plugin::set_running(nullptr, nullptr);  // the memory goes away with the trainer
+  }
+  plugin::set_describer({});
+  return code;
+}
+
+}  // namespace fastllm::host

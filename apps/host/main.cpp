@@ -1,0 +1,72 @@
+// fastllm-host: reads the command line, runs one subcommand, turns errors into one sentence and an exit code.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "apps/host/commands/commands.hpp"
+#include "apps/host/options.hpp"
+#include "core/base/error.hpp"
+#include "core/base/log.hpp"
+#include "core/base/version.hpp"
+
+namespace fastllm::host {
+namespace {
+
+// The command line as a shell would take it again.
+std::string quoted(int argc, char** argv) {
+  std::string text;
+  for (int i = 0; i < argc; ++i) {
+    std::string_view word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                                               "0123456789@%+=:,./-_") == std::string_view::npos;
+    if (i > 0) text += ' ';
+    if (plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (char c : word) text += c == '\'' ? std::string("'\"'\"'") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
+}
+
+int run(int argc, char** argv) {
+  Options options = parse_options(argc, argv);
+  if (options.version) {
+    std::printf("fastllm-host %s\n", version_text().c_str());
+    return kDone;
+  }
+  if (options.help) {
+    std::fputs(help_text().c_str(), stdout);
+    return kDone;
+  }
+  if (options.command == "plugins") return run_plugins(options);
+  if (options.command == "schema") return run_schema(options);
+  if (options.command == "prepare") return run_prepare(options);
+  return run_train(options, quoted(argc, argv));
+}
+
+}  // namespace
+}  // namespace fastllm::host
+
+int main(int argc, char** argv) {
+  using namespace fastllm;
+  try {
+    return host::run(argc, argv);
+  } catch (const host::UsageError& e) {
+    log::plain_error(e.text);
+    return host::kBadUsage;
+  } catch (const Error& e) {
+    log::plain_error(e.what());
+    return e.status() == Status::kCancelled ? host::kInterrupted : host::kFailed;
+  } catch (const std::bad_alloc&) {
+    log::plain_error("out of memory: expected the run to fit this computer, found no memory left; use a smaller model or batch");
+  } catch (const std::exception& e) {
+    log::plain_error(fmt::format("this is a fault of fastllm-host: {}; please report it", e.what()));
+  }
+  return host::kFailed;
+}
