@@ -52,10 +52,11 @@ Node Node::boolean(bool value) {
 
 Node Node::integer(int64_t value) { return big_integer(std::to_string(value)); }
 
-Node Node::real(double value) {
+Node Node::real(double value, std::string spelling) {
   Node node;
   node.kind_ = Kind::kFloat;
   node.real_ = value;
+  node.text_ = std::move(spelling);
   return node;
 }
 
@@ -147,6 +148,10 @@ std::string Node::scalar_text() const {
     default:
       wrong_kind("a single value", *this);
   }
+}
+
+std::string Node::spelling() const {
+  return kind_ == Kind::kFloat && !text_.empty() ? text_ : scalar_text();
 }
 
 size_t Node::size() const { return values_.size(); }

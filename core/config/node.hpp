@@ -27,7 +27,7 @@ class Node {
   Node() = default;  // null
   static Node boolean(bool value);
   static Node integer(int64_t value);
-  static Node real(double value);
+  static Node real(double value, std::string spelling = {});
   static Node text(std::string value);
   // An integer of any size, kept as its digits (the seed shifts have 100 bits).
   static Node big_integer(std::string digits);
@@ -44,6 +44,7 @@ class Node {
   int64_t as_int() const;      // refuses what does not fit 64 bits
   double as_real() const;      // takes an integer too
   const std::string& as_text() const;
+  std::string spelling() const;     // a scalar as its file spells it ("1.0e-4"), else scalar_text()
   std::string scalar_text() const;  // any scalar in its plain YAML form, floats as a YAML 1.1 reader takes them for floats
 
   // Lists and maps; a map keeps the order of insertion.
@@ -84,7 +85,7 @@ class Node {
   Kind kind_ = Kind::kNull;
   bool bool_ = false;
   double real_ = 0;
-  std::string text_;  // text, or the digits of an integer
+  std::string text_;  // text, the digits of an integer, or how the file spells a real number
   std::vector<std::string> keys_;
   std::vector<Node> values_;
 };

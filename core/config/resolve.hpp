@@ -28,6 +28,8 @@ Resolved resolve(const Schema& schema, const Node& user);
 
 // What a dump of that verbosity holds (training-config.md 2.3). verbosity < 0: everything.
 Node dump(const Schema& schema, const Node& resolved, int verbosity);
+// The form that is logged: an empty line, the title in dashes, the YAML, "--- end ---".
+std::string printed(const Node& dumped, const std::string& title);
 
 // JSON Schema (draft 2020-12) that an editor's YAML plugin can use.
 std::string json_schema(const Schema& schema, const std::string& title);

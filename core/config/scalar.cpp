@@ -200,7 +200,7 @@ Node resolve_plain(std::string_view text) {
   uint64_t based = 0;
   if (is_based(text, 'o', 8, based) || is_based(text, 'x', 16, based))
     return Node::big_integer(std::to_string(based));
-  if (is_real(text)) return Node::real(real_value(text));
+  if (is_real(text)) return Node::real(real_value(text), std::string(text));
   std::string_view rest = text.substr(skip_sign(text));
   if (one_of(rest, {".inf", ".Inf", ".INF"}))
     return Node::real(text[0] == '-' ? -INFINITY : INFINITY);

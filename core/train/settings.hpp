@@ -26,25 +26,25 @@ struct Environment {
 
 struct RunSettings {
   std::optional<std::string> experiment_dir;
-  std::string experiment_name;      // the folder's name, or "default", where none was given
-  bool structured_logs = true;      // log files in the run's folder
+  std::string experiment_name;  // the folder's name, or "default", where none was given
+  bool structured_logs = true;  // log files in the run's folder
   bool log_timestamps = true;
-  std::optional<int64_t> threads;   // nullopt: all cores
+  std::optional<int64_t> threads;  // nullopt: all cores
 };
 
 struct MultiStageSettings {
   bool full_precision_gradients = true;
   double layers_per_stage = 1;
-  int zero_stage = 0;                                     // 0: unset
-  int num_weight_buffers = 0, num_gradient_buffers = 0;   // 0: one a stage
+  int zero_stage = 0;                                    // 0: unset
+  int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage
 };
 
 struct DistributedSettings {
   int64_t world_size = 1, rank = 0, local_world_size = 1;
   int64_t tensor_parallel = 1, pipeline_parallel = 1, sequence_data_parallel = 1;
-  int64_t data_parallel = 1, batch_data_parallel = 1;     // derived
+  int64_t data_parallel = 1, batch_data_parallel = 1;  // derived
   bool sequence_tensor_parallel = false, pipeline_first = false;
-  double timeout = 60;                                    // s
+  double timeout = 60;  // s
   std::string training_dtype = "float32", optimization_dtype = "float32";
   // Of the random numbers, modulo 2^64 (multi-stage.md 9). data_seed is the plain seed.
   uint64_t data_seed = 1234, initialization_seed = 0, training_seed = 0;
@@ -64,20 +64,20 @@ struct SaveSettings {
 struct TrainingSettings {
   int64_t train_iters = 0, test_iters = 0;
   int num_workers = 2;
-  int prefetch_factor = 2;                  // micro-batches ready ahead, per worker
-  std::optional<double> timeout = 3600;     // s
+  int prefetch_factor = 2;               // micro-batches ready ahead, per worker
+  std::optional<double> timeout = 3600;  // s
   Interval validation, logs, shutdown;
-  int64_t validation_iterations = 0;        // steps of one evaluation
+  int64_t validation_iterations = 0;  // steps of one evaluation
   SaveSettings checkpoint, exports;
   std::string export_format = "fast_llm";
   bool recompute_activations = false;
 };
 
 struct BatchSettings {
-  int64_t micro_batch_size = 1;             // samples
+  int64_t micro_batch_size = 1;  // samples
   int64_t depth_first_micro_batches = 1, breadth_first_micro_batches = 1;
-  int64_t sequential_micro_batches = 1;     // their product
-  int64_t batch_size = 1;                   // samples over the whole cluster
+  int64_t sequential_micro_batches = 1;                          // their product
+  int64_t batch_size = 1;                                        // samples over the whole cluster
   int64_t sequence_length = 2048, micro_sequence_length = 2048;  // tokens
   bool cross_document_attention = true;
 };
@@ -87,10 +87,10 @@ struct DataSettings {
   config::Node training, validation, test;
   const config::Node& dataset(Phase phase) const;
   int64_t seed = 784569;
-  std::string shuffle = "epoch";            // full, epoch, skip_first_epoch, disabled, legacy
+  std::string shuffle = "epoch";  // full, epoch, skip_first_epoch, disabled, legacy
   bool use_loss_masking_spans = false;
-  double sample_warn_ms = 1000;             // a slower sample warns
-  double batch_warn_ms = 1000;              // schedule.data_batch_warn_time_ms
+  double sample_warn_ms = 1000;  // a slower sample warns
+  double batch_warn_ms = 1000;   // schedule.data_batch_warn_time_ms
 };
 
 struct OptimizerSettings {
@@ -107,7 +107,7 @@ struct Settings {
   BatchSettings batch;
   DataSettings data;
   OptimizerSettings optimizer;
-  std::vector<std::string> notes;           // to log: reduced offsets, values that were replaced
+  std::vector<std::string> notes;  // to log: reduced offsets, values that were replaced
 
   // Samples of a phase (trainer.md 1); 0: the phase does not take place. Never overflows: checked when made.
   int64_t samples(Phase phase) const;
@@ -119,7 +119,8 @@ Settings make_settings(config::Node& root, const Environment& environment);
 
 // Refuses what is valid but not done yet by this version, and what contradicts the environment; all in one Error.
 // Apart from make_settings so that such a configuration can still be checked, completed and printed.
-void check_supported(const Settings& settings, const config::Node& root, const Environment& environment);
+void check_supported(const Settings& settings, const config::Node& root,
+                     const Environment& environment);
 
 // Lines for the plan that is printed at start and by --validate: "checkpoints: ...".
 std::vector<std::string> plan_lines(const Settings& settings);

@@ -1,0 +1,64 @@
+// The tree of declared keys behind Schema. Internal to core/config.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config/schema.hpp"
+
+namespace fastllm::config {
+
+struct Block;
+
+// One key of a block: exactly one of the three is there.
+struct Entry {
+  std::string key;
+  std::unique_ptr<Field> field;
+  std::unique_ptr<Block> block;
+  std::unique_ptr<Nested> nested;
+};
+
+struct Alias {
+  std::string old_path, path;  // below the block that holds the alias
+};
+
+struct Block {
+  std::string help;
+  std::vector<Entry> entries;  // in the order of dumps
+  std::vector<Alias> aliases;
+  bool type_last = false;  // of a family's type: the key `type` stays the last entry
+
+  const Entry* find(const std::string& key) const;
+  // The first field that takes a value of this kind: what a value written for the block was meant
+  // for.
+  const Entry* main_key(const Node& value) const;
+};
+
+struct Family {
+  std::string help;
+  std::vector<std::string> types;       // in order of declaration
+  std::map<std::string, Block> blocks;  // by type
+};
+
+struct LaterName {
+  std::string path, today;
+};
+
+struct Schema::Impl {
+  Block root;
+  std::map<std::string, Family> families;
+  std::vector<LaterName> later_names;
+};
+
+// Entry at a path of declared keys that are no family's; nullptr: not declared.
+const Entry* find_entry(const Block& root, const std::string& path);
+// Full paths of all blocks and keys below the root that are no family's, in order of declaration.
+std::vector<std::string> declared_paths(const Block& root);
+const Family& family_of(const Schema& schema, const Nested& nested);
+// The types allowed at that place, in order of declaration.
+std::vector<std::string> types_of(const Schema& schema, const Nested& nested);
+
+}  // namespace fastllm::config

@@ -1,0 +1,36 @@
+// What to say of a key that nobody declared. Internal to core/config.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config/node.hpp"
+#include "core/config/schema_impl.hpp"
+
+namespace fastllm::config {
+
+struct UnknownKey {
+  std::string path, text;  // full path; "unknown key; did you mean ..."
+  Mark mark;
+};
+
+class UnknownKeys {
+ public:
+  explicit UnknownKeys(const Schema& schema);
+  // block: full path of the block that holds the key; siblings: the keys known there. A block of a
+  // later release's names gives one entry for each of them.
+  std::vector<UnknownKey> explain(const std::string& block,
+                                  const std::vector<std::string>& siblings, const std::string& key,
+                                  const Node& value) const;
+
+ private:
+  const LaterName* later_name(const std::string& path) const;
+  bool begins_later_name(const std::string& path) const;
+  bool applies(const LaterName& name) const;
+  std::string elsewhere(const std::string& block, const std::string& key, const Node& value) const;
+
+  const Schema::Impl& schema_;
+  std::vector<std::string> paths_;  // all that are declared
+};
+
+}  // namespace fastllm::config

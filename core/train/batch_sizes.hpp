@@ -1,0 +1,18 @@
+// Sizes of a batch from those that were given (training-config.md 4.7).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/train/problems.hpp"
+#include "core/train/settings.hpp"
+
+namespace fastllm::train {
+
+// Reads the block `batch` and writes what was computed back into it. Sizes that do not fit become problems, and stay null
+// in the tree and 1 in the result.
+BatchSettings resolve_batch(config::Node& root, int64_t batch_data_parallel,
+                            int64_t pipeline_parallel, Problems& problems,
+                            std::vector<std::string>& notes);
+
+}  // namespace fastllm::train

@@ -1,0 +1,28 @@
+#include "core/train/interval.hpp"
+
+namespace fastllm::train {
+namespace {
+
+int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+}  // namespace
+
+Interval::Interval(std::optional<int64_t> every, int64_t first)
+    : interval(every), offset(every ? first % *every : first) {}
+
+bool Interval::enabled(int64_t iteration) const {
+  return interval && (iteration - offset) % *interval == 0;
+}
+
+int64_t Interval::count(int64_t iteration) const {
+  return interval ? floor_divide(iteration - offset, *interval) + 1 : 0;
+}
+
+bool Interval::is_sub_interval_of(const Interval& other) const {
+  if (!interval) return true;
+  if (!other.interval) return false;
+  return *interval % *other.interval == 0 &&
+         offset % *other.interval == other.offset % *other.interval;
+}
+
+}  // namespace fastllm::train

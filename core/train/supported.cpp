@@ -1,0 +1,186 @@
+// What is valid but not done yet by this version, told before anything starts. Each key leaves this list when its work lands.
+#include <fmt/format.h>
+
+#include "core/train/problems.hpp"
+#include "core/train/settings.hpp"
+
+namespace fastllm::train {
+namespace {
+
+using config::Node;
+
+class Checker {
+ public:
+  Checker(const Settings& settings, const Node& root, const Environment& environment)
+      : settings_(settings), root_(root), environment_(environment), problems_(root) {}
+
+  void run() {
+    check_ranks();
+    check_types();
+    check_logging();
+    check_saves();
+    check_step();
+    check_datasets();
+    problems_.throw_if_any();
+  }
+
+ private:
+  // instead: what to write.
+  void refuse(const std::string& path, const std::string& what, const std::string& instead) {
+    problems_.add(path, fmt::format("{} is not supported yet by this version; {}", what, instead));
+  }
+  bool is_true(const std::string& path) const { return root_.get<bool>(path); }
+
+  void check_ranks() {
+    auto one = [&](const char* name, int64_t value) {
+      if (value != 1) {
+        refuse(std::string("model.distributed.") + name, fmt::format("{} = {}", name, value),
+               fmt::format("start one process, and write {}: 1 or leave it out", name));
+      }
+    };
+    const DistributedSettings& ranks = settings_.distributed;
+    one("world_size", ranks.world_size);
+    one("local_world_size", ranks.local_world_size);
+    one("tensor_parallel", ranks.tensor_parallel);
+    one("pipeline_parallel", ranks.pipeline_parallel);
+    one("sequence_data_parallel", ranks.sequence_data_parallel);
+    // A launcher and the configuration must tell the same story.
+    auto agree = [&](const char* name, const char* variable, int64_t value,
+                     std::optional<int64_t> told) {
+      if (told && *told != value) {
+        problems_.add(
+            std::string("model.distributed.") + name,
+            fmt::format("expected {}, as the variable {} says, found {}; leave the key out", *told,
+                        variable, value));
+      }
+    };
+    agree("world_size", "WORLD_SIZE", ranks.world_size, environment_.world_size);
+    agree("rank", "RANK", ranks.rank, environment_.rank);
+    agree("local_world_size", "LOCAL_WORLD_SIZE", ranks.local_world_size,
+          environment_.local_world_size);
+  }
+
+  void check_types() {
+    auto float32 = [&](const char* name, const std::string& value) {
+      if (value != "float32")
+        refuse(std::string("model.distributed.") + name, value,
+               fmt::format("write {}: float32", name));
+    };
+    float32("training_dtype", settings_.distributed.training_dtype);
+    float32("optimization_dtype", settings_.distributed.optimization_dtype);
+    if (settings_.optimizer.constant_loss_scale) {
+      refuse("optimizer.gradient_scaler.constant", "a scale of the loss",
+             "leave the key out: float32 needs none");
+    }
+  }
+
+  void check_logging() {
+    for (const char* name :
+         {"debug_layer_outputs", "debug_layer_gradients", "debug_param_init",
+          "debug_param_gradients", "debug_all_param_gradients", "debug_param_update"}) {
+      std::string path = std::string("model.multi_stage.") + name;
+      if (root_.get<int64_t>(path) > 0) refuse(path, "logging of tensors", "leave the key out");
+    }
+    if (is_true("model.multi_stage.debug_activation_memory"))
+      refuse("model.multi_stage.debug_activation_memory", "logging of memory by layer",
+             "leave the key out");
+    for (const char* path :
+         {"schedule.debug_schedule", "schedule.debug_send_recv", "schedule.profile_schedule"})
+      if (is_true(path)) refuse(path, "logging of the schedule", "leave the key out");
+    bool written =
+        is_true("profiling.averages") || is_true("profiling.trace") || is_true("profiling.export");
+    if (is_true("profiling.cpu") && written)
+      refuse("profiling.cpu", "profiling", "leave the key out");
+  }
+
+  void check_saves() {
+    if (root_.get_optional<std::string>("pretrained.path")) {
+      refuse("pretrained.path", "starting from a checkpoint of elsewhere",
+             "leave the key out; a run resumes from its own checkpoints without it");
+    }
+    if (settings_.training.exports.when.enabled())
+      refuse("training.export.interval", "export",
+             "leave the key out, and use training.checkpoint");
+    const std::string script = ".callback.script";
+    if (!settings_.training.checkpoint.callback.script.empty())
+      refuse("training.checkpoint" + script, "a script after each save", "leave the key out");
+    if (!settings_.training.exports.callback.script.empty())
+      refuse("training.export" + script, "a script after each save", "leave the key out");
+  }
+
+  void check_step() {
+    const BatchSettings& batch = settings_.batch;
+    if (batch.micro_sequence_length != batch.sequence_length) {
+      refuse("batch.micro_sequence_length", "computing a sample in pieces",
+             fmt::format("write {} or leave the key out", batch.sequence_length));
+    }
+    if (is_true("schedule.skip_step"))
+      refuse("schedule.skip_step", "a step without update", "leave the key out");
+  }
+
+  void check_datasets() {
+    for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest}) {
+      int64_t samples = settings_.samples(phase);
+      if (samples == 0) continue;
+      std::string path = std::string("data.datasets.") + phase_name(phase);
+      const Node& definition = settings_.data.dataset(phase);
+      bool named = root_.find("data.datasets")->explicitly_set;
+      bool legacy_content =
+          root_.find("data.path")->size() > 0 || root_.find("data.format")->explicitly_set;
+      if (definition.is_null() || (!named && !legacy_content)) {
+        problems_.add(
+            path,
+            fmt::format("expected a dataset, since this phase takes {} samples, found none; write "
+                        "for example {{type: memmap, path: PREFIX}}",
+                        samples));
+      } else if (!named) {
+        refuse("data.path", "the legacy definition of datasets",
+               fmt::format("write {} instead", path));
+      } else {
+        check_dataset(definition, path);
+      }
+    }
+  }
+
+  // A definition and those inside it.
+  void check_dataset(const Node& definition, const std::string& path) {
+    const std::string type = definition.get<std::string>("type");
+    for (const char* later : {"concatenated_memmap", "fim", "legacy", "test_slow"}) {
+      if (type != later) continue;
+      return refuse(path + ".type", fmt::format("a dataset of type {}", type),
+                    "use memmap, concatenated, slice, file, random, sampled or blended");
+    }
+    auto spans = definition.get_optional<bool>("sampling.use_loss_masking_spans");
+    if (spans && *spans != settings_.data.use_loss_masking_spans) {
+      refuse(path + ".sampling.use_loss_masking_spans", "a choice for one dataset alone",
+             "write data.sampling.use_loss_masking_spans, for all");
+    }
+    if (const Node* inner = definition.child("dataset")) check_dataset(*inner, path + ".dataset");
+    const Node* list = definition.child("datasets");
+    for (size_t i = 0; list && i < list->size(); ++i)
+      check_dataset(list->at(i), fmt::format("{}.datasets.{}", path, i));
+    if (type == "blended" && definition.child("weights")->size() != list->size()) {
+      problems_.add(path + ".weights",
+                    fmt::format("expected one weight for each of the {} datasets, found {}",
+                                list->size(), definition.child("weights")->size()));
+    }
+    if (type == "slice" && !(definition.get<double>("begin") < definition.get<double>("end"))) {
+      problems_.add(path + ".end", fmt::format("expected more than begin ({}), found {}",
+                                               definition.find("begin")->scalar_text(),
+                                               definition.find("end")->scalar_text()));
+    }
+  }
+
+  const Settings& settings_;
+  const Node& root_;
+  const Environment& environment_;
+  Problems problems_;
+};
+
+}  // namespace
+
+void check_supported(const Settings& settings, const Node& root, const Environment& environment) {
+  Checker(settings, root, environment).run();
+}
+
+}  // namespace fastllm::train
