@@ -46,9 +46,11 @@ class GptDescriber {
       const std::string mixer = s_.new_names ? "mixer." : "self_attn.";
       const int64_t query = s_.heads * kv, unit = s_.head_groups > 1 ? query / s_.head_groups : kv;
       linear(mixer + "query", query, s_.hidden, "attention", true, 1, unit);
-      linear(mixer + "key_value", 2 * s_.head_groups * kv, s_.hidden, "attention", s_.head_groups > 1, 2, kv);
+      linear(mixer + "key_value", 2 * s_.head_groups * kv, s_.hidden, "attention",
+             s_.head_groups > 1, 2, kv);
       input_linear(mixer + "dense", query, unit);
-      linear("mlp.layer_1", s_.experts * ffn * (s_.gated ? 2 : 1), s_.hidden, "mlp", true, s_.experts * (s_.gated ? 2 : 1), 1);
+      linear("mlp.layer_1", s_.experts * ffn * (s_.gated ? 2 : 1), s_.hidden, "mlp", true,
+             s_.experts * (s_.gated ? 2 : 1), 1);
       second_mlp(ffn);
       if (s_.experts > 1) {
         auto p = matrix("mlp.router.weight", {s_.experts - s_.shared_experts, s_.hidden}, "router");
@@ -76,7 +78,8 @@ class GptDescriber {
 
   void declare(model::Parameter p) { d_.declare(int(d_.layers.size()) - 1, std::move(p)); }
 
-  model::Parameter matrix(const std::string& name, std::vector<int64_t> shape, const std::string& kind) {
+  model::Parameter matrix(const std::string& name, std::vector<int64_t> shape,
+                          const std::string& kind) {
     model::Parameter p;
     p.name = d_.layers.back().name + "." + name;
     p.shape = std::move(shape);
@@ -107,7 +110,8 @@ class GptDescriber {
   }
 
   // Split over its outputs.
-  void linear(const std::string& name, int64_t out, int64_t in, const std::string& kind, bool is_split, int64_t blocks, int64_t unit) {
+  void linear(const std::string& name, int64_t out, int64_t in, const std::string& kind,
+              bool is_split, int64_t blocks, int64_t unit) {
     model::Parameter weight = matrix(name + ".weight", {out, in}, kind);
     weight.flags = FASTLLM_PARAM_PARTIAL;
     if (is_split) split(weight, 0, blocks, unit);
@@ -146,7 +150,8 @@ class GptDescriber {
 
   void wire() {
     const model::Port hidden{"hidden", 0, {0, 0, 1}, {FASTLLM_DIM_TOKENS, s_.hidden}};
-    const model::Port tokens{"tokens", FASTLLM_PORT_BATCH, {kDLInt, 64, 1}, {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE}};
+    const model::Port tokens{
+        "tokens", FASTLLM_PORT_BATCH, {kDLInt, 64, 1}, {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE}};
     model::Port labels = tokens;
     labels.name = "labels";
     for (size_t l = 0; l < d_.layers.size(); ++l) {
@@ -154,13 +159,16 @@ class GptDescriber {
       if (l + 1 < d_.layers.size()) d_.layers[l].outputs.push_back(hidden);
     }
     d_.layers.back().inputs.push_back(labels);
-    d_.layers.back().outputs.push_back({"language_model_loss", FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM, {0, 0, 1}, {}});
+    d_.layers.back().outputs.push_back(
+        {"language_model_loss", FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM, {0, 0, 1}, {}});
   }
 
   const GptShape s_;
   model::Description d_;
 };
 
-inline model::Description gpt_description(const GptShape& shape) { return GptDescriber(shape).describe(); }
+inline model::Description gpt_description(const GptShape& shape) {
+  return GptDescriber(shape).describe();
+}
 
 }  // namespace fastllm::test

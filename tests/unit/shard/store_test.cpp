@@ -1,0 +1,234 @@
+// Memory of one rank: views in buffers, restore, reduce, the marks for untouched gradients, and what is refused.
+#include "core/shard/store.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.hpp"
+#include "tests/support/gpt_description.hpp"
+
+namespace fastllm::shard {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+test::GptShape small_shape() {
+  test::GptShape shape;
+  shape.layers = 3;
+  shape.hidden = 12;
+  shape.heads = 4;
+  shape.vocabulary = 50;
+  shape.positions = 16;
+  return shape;
+}
+
+// Everything a test of the store needs, in the order of lifetimes.
+struct Rig {
+  model::Description description;
+  Layout layout;
+  Store store;
+  explicit Rig(const test::GptShape& shape, const StoreOptions& options = {})
+      : description(test::gpt_description(shape)),
+        layout(description, {}, {}),
+        store(layout, 0, options) {}
+  int parameter(const std::string& name) const {
+    for (size_t i = 0; i < description.parameters.size(); ++i)
+      if (description.parameters[i].name == name) return int(i);
+    ADD_FAILURE() << name;
+    return -1;
+  }
+  float* weight(int p) { return static_cast<float*>(store.weight(p)->data); }
+  float* gradient(int p) { return static_cast<float*>(store.gradient(p)->data); }
+  // As a backward that touched everything would leave it.
+  void touch(int stage, float value) {
+    for (const Group& group : layout.stages()[stage].groups)
+      for (const Piece& piece : group.pieces) {
+        if (!store.gradient(piece.parameter)) continue;
+        std::fill_n(gradient(piece.parameter), piece.end - piece.begin, value);
+        store.overwrite_flags()[piece.parameter] = 0;
+      }
+  }
+};
+
+TEST(Store, ViewsLieInLayoutOrderWithRowMajorStrides) {
+  Rig rig(small_shape());
+  const int query = rig.parameter("layers.1.self_attn.query.weight"),
+            key_value = rig.parameter("layers.1.self_attn.key_value.weight");
+  EXPECT_EQ(rig.weight(query), rig.weight(key_value) + 2 * 3 * 12);
+  EXPECT_EQ(rig.gradient(query), rig.gradient(key_value) + 2 * 3 * 12);
+  const DLTensor* w = rig.store.weight(query);
+  EXPECT_EQ(w->ndim, 2);
+  EXPECT_EQ(w->shape[0], 12);
+  EXPECT_EQ(w->strides[0], 12);
+  EXPECT_EQ(w->strides[1], 1);
+  EXPECT_EQ(w->device.device_type, kDLCPU);
+  EXPECT_EQ(w->byte_offset, 0u);
+}
+
+TEST(Store, StatesInOrderWithTheirOwnSizes) {
+  test::GptShape shape = small_shape();
+  shape.scales["mlp"] = {0};
+  Rig rig(shape);
+  EXPECT_THAT(rig.store.states(), ElementsAre("weights", "exp_avgs", "exp_avgs_sq", "grads"));
+  const int64_t weights = rig.store.flat("weights")->shape[0],
+                averages = rig.store.flat("exp_avgs")->shape[0];
+  EXPECT_EQ(weights, rig.layout.state_elements(0, "weights"));
+  EXPECT_LT(averages, weights);
+  EXPECT_EQ(rig.store.flat_data("exp_avgs"), rig.store.flat_data("weights") + weights);
+  EXPECT_EQ(rig.store.flat_data("grads"), rig.store.flat_data("exp_avgs_sq") + averages);
+  EXPECT_TRUE(rig.store.has_state("grads"));
+  EXPECT_FALSE(rig.store.has_state("momentum"));
+  EXPECT_THROW(rig.store.flat("momentum"), Error);
+}
+
+TEST(Store, RestoreCopiesOnceUntilInvalidated) {
+  Rig rig(small_shape());
+  float* shard = rig.store.flat_data("weights");
+  std::iota(shard, shard + rig.store.flat("weights")->shape[0], 0.0f);
+  const int query = rig.parameter("layers.2.self_attn.query.bias");  // first of its stage
+  EXPECT_FALSE(rig.store.restored(2));
+  rig.store.restore(2);
+  EXPECT_TRUE(rig.store.restored(2));
+  const int64_t begin = rig.layout.shard_begin(0, "weights", 2, 0);
+  EXPECT_EQ(rig.weight(query)[0], float(begin));
+  shard[begin] = -1;
+  rig.store.restore(2);
+  EXPECT_EQ(rig.weight(query)[0], float(begin));
+  rig.store.invalidate();
+  rig.store.restore(2);
+  EXPECT_EQ(rig.weight(query)[0], -1);
+}
+
+TEST(Store, SharedBuffersHoldOneStageAtATime) {
+  StoreOptions options;
+  options.zero_stage = 3;
+  Rig rig(small_shape(), options);  // stages 1, 3 share; 2, 4 share; 0 is tied and alone
+  const int first = rig.parameter("layers.1.self_attn.query.bias"),
+            third = rig.parameter("layers.3.self_attn.query.bias");
+  EXPECT_EQ(rig.weight(first), rig.weight(third));
+  EXPECT_EQ(rig.gradient(first), rig.gradient(third));
+  rig.store.restore(0);
+  rig.store.restore(1);
+  rig.store.restore(3);
+  EXPECT_TRUE(rig.store.restored(0));
+  EXPECT_FALSE(rig.store.restored(1));
+  EXPECT_TRUE(rig.store.restored(3));
+}
+
+TEST(Store, FrozenParametersHaveWeightsAndNoGradient) {
+  test::GptShape shape = small_shape();
+  shape.scales["mlp"] = {0};
+  Rig rig(shape);
+  const int frozen = rig.parameter("layers.1.mlp.layer_1.weight");
+  EXPECT_EQ(rig.store.gradient(frozen), nullptr);
+  float* shard = rig.store.flat_data("weights");
+  std::iota(shard, shard + rig.store.flat("weights")->shape[0], 0.0f);
+  rig.store.restore(1);
+  const Group& group = rig.layout.stages()[1].groups[1];
+  const Piece& piece = *std::find_if(group.pieces.begin(), group.pieces.end(),
+                                     [&](const Piece& p) { return p.parameter == frozen; });
+  EXPECT_EQ(rig.weight(frozen)[0], float(rig.layout.shard_begin(0, "weights", 1, 1) + piece.begin));
+}
+
+TEST(Store, ReduceSetsThenAccumulates) {
+  test::GptShape shape = small_shape();
+  shape.scales["mlp"] = {0};
+  Rig rig(shape);
+  const int64_t begin = rig.layout.shard_begin(0, "grads", 1, 0),
+                count = rig.layout.stages()[1].groups[0].count;
+  const float* grads = rig.store.flat_data("grads");
+  rig.touch(1, 2);
+  rig.store.reduce(1, false);
+  EXPECT_EQ(std::count(grads + begin, grads + begin + count, 2.0f), count);
+  EXPECT_THAT(rig.store.overwrite_flags(), testing::Each(1));  // reduced stages start anew
+  rig.touch(1, 3);
+  rig.store.reduce(1, true);
+  EXPECT_EQ(std::count(grads + begin, grads + begin + count, 5.0f), count);
+  EXPECT_EQ(grads[begin + count], 0.0f);  // padding
+}
+
+TEST(Store, UntouchedGradientIsZeroWhereAllowedAndAnErrorElsewhere) {
+  Rig rig(small_shape());
+  const int bias = rig.parameter("layers.1.norm_1.bias");
+  rig.touch(1, 2);
+  rig.store.overwrite_flags()[bias] = 1;
+  try {
+    rig.store.reduce(1, false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::kInternal);
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("parameter layers.1.norm_1.bias: expected a gradient in every step, found none"));
+  }
+  rig.description.parameters[bias].flags |= FASTLLM_PARAM_UNUSED;
+  rig.store.reduce(1, false);
+  EXPECT_EQ(rig.gradient(bias)[0], 0.0f);
+  EXPECT_EQ(rig.gradient(bias)[11], 0.0f);
+}
+
+TEST(Store, InferenceHasNoGradients) {
+  StoreOptions options;
+  options.training_mode = false;
+  Rig rig(small_shape(), options);
+  EXPECT_THAT(rig.store.states(), ElementsAre("weights"));
+  EXPECT_EQ(rig.store.gradient(0), nullptr);
+  EXPECT_NO_THROW(rig.store.zero_optimizer_and_gradients());
+}
+
+TEST(Store, ZeroingKeepsWeights) {
+  test::GptShape shape = small_shape();
+  shape.hidden = 64;  // several pages
+  Rig rig(shape);
+  const int64_t weights = rig.store.flat("weights")->shape[0],
+                states = rig.store.flat("grads")->shape[0];
+  std::fill_n(rig.store.flat_data("weights"), weights + 3 * states, 1.0f);
+  rig.store.zero_optimizer_and_gradients();
+  const float* all = rig.store.flat_data("weights");
+  EXPECT_EQ(std::count(all, all + weights, 1.0f), weights);
+  EXPECT_EQ(std::count(all + weights, all + weights + 3 * states, 0.0f), 3 * states);
+}
+
+std::string refusal(const model::Description& d, const World& world, const StoreOptions& options,
+                    Status status) {
+  const Layout layout(d, world, {});
+  try {
+    Store store(layout, 0, options);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    return error.what();
+  }
+  return "(accepted)";
+}
+
+TEST(Store, RefusesWhatThisVersionDoesNotRun) {
+  model::Description d = test::gpt_description(small_shape());
+  EXPECT_THAT(refusal(d, {1, 1, 2}, {}, Status::kUnsupported),
+              HasSubstr("expected a world of one rank, found 2"));
+  StoreOptions half;
+  half.training = {kDLBfloat, 16, 1};
+  EXPECT_THAT(refusal(d, {}, half, Status::kUnsupported),
+              HasSubstr("expected float32 as training and optimization type, found a 16-bit type"));
+  d.parameters[2].dtype = {kDLFloat, 64, 1};
+  EXPECT_THAT(refusal(d, {}, {}, Status::kUnsupported),
+              HasSubstr(d.parameters[2].name + ": expected the compute type, found a 64-bit type"));
+}
+
+TEST(Store, SaysHowMuchMemoryWasMissing) {
+  test::GptShape shape = small_shape();
+  shape.vocabulary = int64_t(1) << 42;  // 2^42 * 12 * 4 bytes do not fit into the address space
+  EXPECT_THAT(
+      refusal(test::gpt_description(shape), {}, {}, Status::kOutOfMemory),
+      testing::AllOf(HasSubstr("bytes ("),
+                     HasSubstr("GiB) of memory for the weight buffers, the system gave none")));
+  shape.vocabulary = int64_t(1) << 58;
+  EXPECT_THAT(refusal(test::gpt_description(shape), {}, {}, Status::kOutOfMemory),
+              HasSubstr("expected less than 2^63 bytes of memory"));
+}
+
+}  // namespace
+}  // namespace fastllm::shard
