@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "core/base/error.hpp"
 #include "core/config/schema_impl.hpp"
@@ -29,15 +30,25 @@ class Resolver {
     Node copy = user;
     Resolved result;
     result.root = block(schema_.impl().root, copy, "");
-    if (!problems_.empty())
-      throw Error(Status::kInvalid, fmt::format("{}", fmt::join(problems_, "\n")));
+    throw_problems();
     result.warnings = std::move(warnings_);
     return result;
   }
 
  private:
   void problem(const Mark& mark, const std::string& path, const std::string& text) {
-    problems_.push_back(place(mark, path) + ": " + text);
+    problems_.emplace_back(mark.line, place(mark, path) + ": " + text);
+  }
+
+  // In the order of the file, then what has no line.
+  void throw_problems() {
+    if (problems_.empty()) return;
+    auto order = [](const auto& problem) { return problem.first > 0 ? problem.first : INT_MAX; };
+    std::stable_sort(problems_.begin(), problems_.end(),
+                     [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    std::string text;
+    for (const auto& [line, sentence] : problems_) text += (text.empty() ? "" : "\n") + sentence;
+    throw Error(Status::kInvalid, text);
   }
 
   // Old names move to where they belong now, before anything else looks at the block.
@@ -255,7 +266,8 @@ class Resolver {
 
   const Schema& schema_;
   UnknownKeys unknown_;
-  std::vector<std::string> problems_, warnings_;
+  std::vector<std::pair<int, std::string>> problems_;  // line, sentence
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace

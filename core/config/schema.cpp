@@ -156,8 +156,9 @@ namespace {
 
 void collect_paths(const Block& block, const std::string& prefix, std::vector<std::string>& paths) {
   for (const Entry& entry : block.entries) {
-    paths.push_back(join_path(prefix, entry.key));
-    if (entry.block) collect_paths(*entry.block, paths.back(), paths);
+    std::string path = join_path(prefix, entry.key);
+    paths.push_back(path);
+    if (entry.block) collect_paths(*entry.block, path, paths);
   }
 }
 

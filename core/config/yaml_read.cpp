@@ -35,7 +35,8 @@ class Events : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
-    if (builder.awaits_key()) builder.stop(line_of(mark), "expected a text as key, found null");
+    if (lost_) return;
+    if (builder.awaits_key()) return bad_key(mark, "null");
     // An absent value has the place of whatever follows it; the place to show is its key's.
     int line = builder.awaits_value_of_key() ? builder.key_line() : line_of(mark);
     deliver(Node(), line, anchor);
@@ -43,6 +44,7 @@ class Events : public YAML::EventHandler {
 
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& text) override {
+    if (lost_) return;
     int line = line_of(mark);
     if (!builder.awaits_key()) return deliver(scalar(tag, text, line), line, anchor);
     if (tag == "?" && text == "<<")
@@ -54,6 +56,7 @@ class Events : public YAML::EventHandler {
   }
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (lost_) return;
     int line = line_of(mark);
     auto found = anchors_.find(anchor);
     if (found == anchors_.end())
@@ -61,8 +64,7 @@ class Events : public YAML::EventHandler {
                    "expected an alias of a finished value, found one inside the value it names");
     const auto& [node, bytes] = found->second;
     if (builder.awaits_key()) {
-      if (!node.is_scalar())
-        builder.stop(line, "expected a text as key, found an alias of a block or list");
+      if (!node.is_scalar()) return bad_key(mark, "an alias of a block or list");
       return builder.key(node.scalar_text(), line);
     }
     builder.reserve(bytes, line);
@@ -80,13 +82,18 @@ class Events : public YAML::EventHandler {
   }
   void OnMapEnd() override { close(); }
 
+  Node finish() {
+    if (lost_) builder.stop(lost_line_, lost_text_);
+    return builder.finish();
+  }
+
   Builder builder;
 
  private:
   void open(Kind kind, std::string_view name, const YAML::Mark& mark, const std::string& tag,
             YAML::anchor_t anchor) {
-    if (builder.awaits_key())
-      builder.stop(line_of(mark), "expected a text as key, found a block or list");
+    if (lost_) return;
+    if (builder.awaits_key()) return bad_key(mark, "a block or list");
     if (!tag.empty() && tag != "?" && tag != "!" &&
         tag != std::string(kCoreTag) + std::string(name))
       foreign_tag(tag, line_of(mark));
@@ -94,7 +101,16 @@ class Events : public YAML::EventHandler {
     open_.push_back({anchor, line_of(mark)});
   }
 
+  // The parser takes an unclosed list for a key, and tells so only at the end: its word comes first. What follows has no
+  // place in the tree.
+  void bad_key(const YAML::Mark& mark, const std::string& found) {
+    lost_ = true;
+    lost_line_ = line_of(mark);
+    lost_text_ = "expected a text as key, found " + found;
+  }
+
   void close() {
+    if (lost_) return;
     auto [anchor, line] = open_.back();
     open_.pop_back();
     builder.close([&, anchor = anchor, line = line](const Node& node, size_t bytes) {
@@ -151,6 +167,9 @@ class Events : public YAML::EventHandler {
   std::map<YAML::anchor_t, std::pair<Node, size_t>> anchors_;
   std::vector<std::pair<YAML::anchor_t, int>> open_;
   int documents_ = 0;
+  bool lost_ = false;
+  int lost_line_ = 0;
+  std::string lost_text_;
 };
 
 }  // namespace
@@ -167,7 +186,7 @@ Node parse_yaml(std::string_view text, const std::string& source) {
     events.builder.stop(line_of(error.mark),
                         fmt::format("expected YAML, found a mistake in its form: {}", error.msg));
   }
-  return events.builder.finish();
+  return events.finish();
 }
 
 }  // namespace fastllm::config
