@@ -22,8 +22,8 @@ fastllm_emit recording() {
     return FASTLLM_OK;
   };
   emit.param = [](fastllm_sink* sink, const fastllm_param* param) -> fastllm_status {
-    Recorder::of(sink).parameters.emplace_back(param->name,
-                                               std::vector<int64_t>(param->shape, param->shape + param->ndim));
+    Recorder::of(sink).parameters.emplace_back(
+        param->name, std::vector<int64_t>(param->shape, param->shape + param->ndim));
     return FASTLLM_OK;
   };
   return emit;
@@ -33,7 +33,8 @@ at::Tensor not_a_number(at::IntArrayRef sizes) {
   return at::full(sizes, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
 }
 
-std::vector<at::Tensor> make_outputs(const Declared& declared, const std::vector<at::Tensor>& inputs, bool logits) {
+std::vector<at::Tensor> make_outputs(const Declared& declared,
+                                     const std::vector<at::Tensor>& inputs, bool logits) {
   std::vector<at::Tensor> outputs;
   for (size_t i = 0; i < declared.outputs.size(); ++i) {
     auto shape = declared.outputs[i];
@@ -46,7 +47,8 @@ std::vector<at::Tensor> make_outputs(const Declared& declared, const std::vector
   return outputs;
 }
 
-fastllm_call make_call(uint32_t flags, const std::vector<at::Tensor>& inputs, const std::vector<uint8_t>& overwrite) {
+fastllm_call make_call(uint32_t flags, const std::vector<at::Tensor>& inputs,
+                       const std::vector<uint8_t>& overwrite) {
   fastllm_call call{};
   call.size = sizeof call;
   call.flags = flags;
@@ -65,7 +67,8 @@ void bind_layer(Layer& layer, const Named& weights, const Named& gradients) {
   for (const auto& [name, shape] : names.parameters) {
     weight_pointers.push_back(lent.emplace_back(weights.at(name)).get());
     const auto found = gradients.find(name);
-    gradient_pointers.push_back(found == gradients.end() ? nullptr : lent.emplace_back(found->second).get());
+    gradient_pointers.push_back(found == gradients.end() ? nullptr
+                                                         : lent.emplace_back(found->second).get());
   }
   layer.parameters.bind(weight_pointers.data(), gradient_pointers.data());
 }
@@ -85,7 +88,8 @@ Named random_weights(const Layer& layer) {
   Named weights;
   for (const auto& [name, shape] : declared(layer).parameters) {
     const bool norm_weight = shape.size() == 1 && name.ends_with(".weight");
-    weights[name] = at::randn(shape, at::kFloat) * (shape.size() == 1 ? 0.2 : 0.15) + (norm_weight ? 1.0 : 0.0);
+    weights[name] =
+        at::randn(shape, at::kFloat) * (shape.size() == 1 ? 0.2 : 0.15) + (norm_weight ? 1.0 : 0.0);
   }
   return weights;
 }
@@ -96,7 +100,8 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
   RunResult result;
   for (const auto& [name, shape] : names.parameters) {
     if (options.frozen.contains(name)) continue;
-    result.gradients[name] = options.overwrite ? not_a_number(shape) : at::full(shape, 0.5, at::kFloat);
+    result.gradients[name] =
+        options.overwrite ? not_a_number(shape) : at::full(shape, 0.5, at::kFloat);
   }
   const sdk::ComputeGuard guard;
   bind_layer(layer, weights, result.gradients);
@@ -110,19 +115,21 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
     result.d_input = d_inputs[0] = not_a_number(inputs[0].sizes());
   }
   layer.backward(sdk::Call(&call), *saved,
-                 options.output_gradient ? d_outputs : std::vector<at::Tensor>(d_outputs.size()), d_inputs);
+                 options.output_gradient ? d_outputs : std::vector<at::Tensor>(d_outputs.size()),
+                 d_inputs);
   return result;
 }
 
-std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights, const std::vector<at::Tensor>& inputs,
-                                    bool logits) {
+std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights,
+                                    const std::vector<at::Tensor>& inputs, bool logits) {
   const Declared names = declared(layer);
   const sdk::ComputeGuard guard;
   bind_layer(layer, weights, {});
   const std::vector<uint8_t> overwrite(names.parameters.size(), 0);
   const fastllm_call call = make_call(0, inputs, overwrite);
   auto outputs = make_outputs(names, inputs, logits);
-  if (layer.forward(sdk::Call(&call), inputs, outputs)) throw std::runtime_error("kept something without SAVE");
+  if (layer.forward(sdk::Call(&call), inputs, outputs))
+    throw std::runtime_error("kept something without SAVE");
   return outputs;
 }
 

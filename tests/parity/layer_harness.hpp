@@ -17,7 +17,8 @@ namespace fastllm::gpt::testing {
 // A DLTensor over a tensor's memory.
 class Lent {
  public:
-  explicit Lent(const at::Tensor& tensor) : tensor_(tensor), sizes_(tensor.sizes().vec()), strides_(tensor.strides().vec()) {
+  explicit Lent(const at::Tensor& tensor)
+      : tensor_(tensor), sizes_(tensor.sizes().vec()), strides_(tensor.strides().vec()) {
     raw_.data = tensor.data_ptr();
     raw_.device = {kDLCPU, 0};
     raw_.ndim = int32_t(sizes_.size());
@@ -40,10 +41,10 @@ using Named = std::map<std::string, at::Tensor>;
 
 struct RunOptions {
   std::set<std::string> frozen;
-  bool input_gradient = true;    // of the first input, when it is one of floats
-  bool overwrite = true;         // false: add to gradients of 0.5
-  bool logits = false;           // ask for a head's optional output
-  bool output_gradient = true;   // false: the host passes null
+  bool input_gradient = true;   // of the first input, when it is one of floats
+  bool overwrite = true;        // false: add to gradients of 0.5
+  bool logits = false;          // ask for a head's optional output
+  bool output_gradient = true;  // false: the host passes null
 };
 
 struct RunResult {
@@ -66,8 +67,8 @@ Named random_weights(const Layer& layer);
 RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>& inputs,
               const std::vector<at::Tensor>& d_outputs, const RunOptions& options = {});
 // Forward alone, without SAVE.
-std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights, const std::vector<at::Tensor>& inputs,
-                                    bool logits = false);
+std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights,
+                                    const std::vector<at::Tensor>& inputs, bool logits = false);
 
 // Norm of the difference over the norm of the expected; expected may be double.
 double distance(const at::Tensor& actual, const at::Tensor& expected);

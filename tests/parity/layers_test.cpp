@@ -16,7 +16,9 @@ namespace {
 using namespace testing;
 
 constexpr double kTolerance = 2e-6;  // of the norm, per tensor: float32 against double
-constexpr int64_t kBatch = 2, kSequence = 70;  // more rows than one piece of a column sum, and no multiple of one
+constexpr int64_t kBatch = 2,
+                  kSequence =
+                      70;  // more rows than one piece of a column sum, and no multiple of one
 
 GptConfig base_config() {
   GptConfig c;
@@ -30,7 +32,8 @@ GptConfig base_config() {
   c.vocabulary = 37;
   c.positions = 96;
   c.absolute_positions = false;
-  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale = std::nan("");
+  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
+      std::nan("");
   return c;
 }
 
@@ -38,11 +41,13 @@ GptConfig base_config() {
 
 Named leaves(const Named& weights) {
   Named result;
-  for (const auto& [name, tensor] : weights) result[name] = tensor.to(at::kDouble).requires_grad_(true);
+  for (const auto& [name, tensor] : weights)
+    result[name] = tensor.to(at::kDouble).requires_grad_(true);
   return result;
 }
 
-at::Tensor plain_norm(const GptConfig& c, const Named& w, const std::string& name, const at::Tensor& x) {
+at::Tensor plain_norm(const GptConfig& c, const Named& w, const std::string& name,
+                      const at::Tensor& x) {
   const auto centered = c.norm.kind == NormKind::kLayer ? x - x.mean({-1}, true) : x;
   const auto normal = centered / (centered.pow(2).mean({-1}, true) + c.norm.epsilon).sqrt();
   auto weight = w.at(name + ".weight");
@@ -51,17 +56,23 @@ at::Tensor plain_norm(const GptConfig& c, const Named& w, const std::string& nam
   return c.norm.kind == NormKind::kLayer ? y + w.at(name + ".bias") : y;
 }
 
-at::Tensor plain_linear(const Named& w, const std::string& name, const at::Tensor& x, bool transposed = false) {
-  const auto y = transposed ? x.matmul(w.at(name + ".weight")) : x.matmul(w.at(name + ".weight").t());
+at::Tensor plain_linear(const Named& w, const std::string& name, const at::Tensor& x,
+                        bool transposed = false) {
+  const auto y =
+      transposed ? x.matmul(w.at(name + ".weight")) : x.matmul(w.at(name + ".weight").t());
   return w.contains(name + ".bias") ? y + w.at(name + ".bias") : y;
 }
 
 at::Tensor plain_activation(Activation kind, const at::Tensor& x) {
   switch (kind) {
-    case Activation::kGelu: return 0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))).tanh());
-    case Activation::kSilu: return x * x.sigmoid();
-    case Activation::kRelu: return x.relu();
-    case Activation::kSquaredRelu: return x.relu().pow(2);
+    case Activation::kGelu:
+      return 0.5 * x * (1 + (std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))).tanh());
+    case Activation::kSilu:
+      return x * x.sigmoid();
+    case Activation::kRelu:
+      return x.relu();
+    case Activation::kSquaredRelu:
+      return x.relu().pow(2);
   }
   return {};
 }
@@ -70,7 +81,8 @@ at::Tensor plain_activation(Activation kind, const at::Tensor& x) {
 at::Tensor plain_rotary(const GptConfig& c, const at::Tensor& x, const at::Tensor& positions) {
   const int64_t half = c.head_width / 2;
   const auto exponent = at::arange(half, at::kDouble) * (-2.0 / double(c.head_width));
-  const auto angles = positions.to(at::kDouble).unsqueeze(-1) * at::pow(c.rotary.theta, exponent);  // [b, s, half]
+  const auto angles =
+      positions.to(at::kDouble).unsqueeze(-1) * at::pow(c.rotary.theta, exponent);  // [b, s, half]
   const auto cosine = angles.cos().unsqueeze(1), sine = angles.sin().unsqueeze(1);
   if (c.rotary.interleaved) {
     const auto pairs = x.unflatten(-1, {half, 2});
@@ -81,8 +93,8 @@ at::Tensor plain_rotary(const GptConfig& c, const at::Tensor& x, const at::Tenso
   return at::cat({a * cosine - b * sine, b * cosine + a * sine}, -1);
 }
 
-at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string& name, const at::Tensor& x,
-                           const at::Tensor& positions) {
+at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string& name,
+                           const at::Tensor& x, const at::Tensor& positions) {
   const auto heads = [&](const at::Tensor& rows, int64_t count) {
     return rows.unflatten(-1, {count, c.head_width}).transpose(1, 2);
   };
@@ -103,11 +115,16 @@ at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string
   return plain_linear(w, name + ".dense", out.transpose(1, 2).flatten(2));
 }
 
-at::Tensor plain_block(const GptConfig& c, const Named& w, const at::Tensor& x, const at::Tensor& positions) {
-  const auto mid = x + plain_attention(c, w, "layers.1.self_attn", plain_norm(c, w, "layers.1.norm_1", x), positions);
+at::Tensor plain_block(const GptConfig& c, const Named& w, const at::Tensor& x,
+                       const at::Tensor& positions) {
+  const auto mid = x + plain_attention(c, w, "layers.1.self_attn",
+                                       plain_norm(c, w, "layers.1.norm_1", x), positions);
   auto hidden = plain_linear(w, "layers.1.mlp.layer_1", plain_norm(c, w, "layers.1.norm_2", mid));
-  if (c.gated) hidden = plain_activation(c.activation, hidden.narrow(-1, 0, c.ffn)) * hidden.narrow(-1, c.ffn, c.ffn);
-  else hidden = plain_activation(c.activation, hidden);
+  if (c.gated)
+    hidden = plain_activation(c.activation, hidden.narrow(-1, 0, c.ffn)) *
+             hidden.narrow(-1, c.ffn, c.ffn);
+  else
+    hidden = plain_activation(c.activation, hidden);
   return mid + plain_linear(w, "layers.1.mlp.layer_2", hidden, true);
 }
 
@@ -127,7 +144,9 @@ struct BlockCase {
     if (rotary.enabled()) return {x, positions};
     return {x};
   }
-  RunResult run(const RunOptions& options = {}) { return testing::run(block, weights, inputs(), {dy}, options); }
+  RunResult run(const RunOptions& options = {}) {
+    return testing::run(block, weights, inputs(), {dy}, options);
+  }
 };
 
 void expect_like_autograd(const GptConfig& config) {
@@ -175,7 +194,8 @@ TEST(GptBlock, IsLikeAutogradForEveryHeadGrouping) {
 }
 
 TEST(GptBlock, IsLikeAutogradForEveryActivation) {
-  for (auto activation : {Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kSquaredRelu}) {
+  for (auto activation :
+       {Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kSquaredRelu}) {
     for (bool gated : {false, true}) {
       SCOPED_TRACE(int(activation) * 10 + gated);
       auto c = base_config();
@@ -199,7 +219,7 @@ TEST(GptBlock, IsLikeAutogradWithZeroCenteredNorms) {
 TEST(GptBlock, IsLikeAutogradWithHeadsThatDoNotFillTheHiddenSize) {
   auto c = base_config();
   c.head_width = 10;
-  c.softmax_scale = 1.0 / 10;  // power 1
+  c.softmax_scale = 1.0 / 10;         // power 1
   c.bias_dense = c.bias_mlp = false;  // only_attn_qkv
   c.rotary.kind = RotaryKind::kDefault;
   expect_like_autograd(c);
@@ -240,8 +260,12 @@ struct HeadCase {
   explicit HeadCase(const GptConfig& c) : config(c) {
     labels.view({-1}).narrow(0, 3, 9).fill_(-100);
   }
-  std::string weight_name() const { return config.tied ? "layers.0.word_embeddings_weight" : "layers.3.output_weights"; }
-  RunResult run(const RunOptions& options = {}) { return testing::run(head, weights, {x, labels}, {d_loss, {}}, options); }
+  std::string weight_name() const {
+    return config.tied ? "layers.0.word_embeddings_weight" : "layers.3.output_weights";
+  }
+  RunResult run(const RunOptions& options = {}) {
+    return testing::run(head, weights, {x, labels}, {d_loss, {}}, options);
+  }
 };
 
 TEST(GptHead, IsLikeAutogradTiedAndUntiedWithMissingLabels) {
@@ -256,8 +280,10 @@ TEST(GptHead, IsLikeAutogradTiedAndUntiedWithMissingLabels) {
       const Named w = leaves(c.weights);
       const auto x = c.x.to(at::kDouble).requires_grad_(true);
       const auto logits =
-          plain_norm(config, w, "layers.3.final_norm", x).matmul(w.at(c.weight_name()).t()) * config.logits_scale;
-      const auto loss = at::cross_entropy_loss(logits.flatten(0, 1), c.labels.flatten(), {}, at::Reduction::Sum, -100);
+          plain_norm(config, w, "layers.3.final_norm", x).matmul(w.at(c.weight_name()).t()) *
+          config.logits_scale;
+      const auto loss = at::cross_entropy_loss(logits.flatten(0, 1), c.labels.flatten(), {},
+                                               at::Reduction::Sum, -100);
       (loss * c.d_loss.to(at::kDouble)).backward();
       EXPECT_LT(distance(actual.outputs[0], loss), kTolerance);
       if (logits_wanted) {
@@ -278,8 +304,8 @@ TEST(GptHead, GivesAnExactLossForALargeVocabularyAndLargeLogits) {
   config.logits_scale = 20;
   HeadCase c(config);
   const auto actual = run_forward(c.head, c.weights, {c.x, c.labels}, true);
-  const auto loss = at::cross_entropy_loss(actual[1].to(at::kDouble).flatten(0, 1), c.labels.flatten(), {},
-                                           at::Reduction::Sum, -100);
+  const auto loss = at::cross_entropy_loss(actual[1].to(at::kDouble).flatten(0, 1),
+                                           c.labels.flatten(), {}, at::Reduction::Sum, -100);
   EXPECT_LT(distance(actual[0], loss), 1e-6);
 }
 
@@ -336,7 +362,8 @@ TEST(GptLayers, GiveTheSameGradientsWhateverElseIsFrozen) {
       const auto some = c.run({.frozen = frozen, .input_gradient = input_gradient});
       EXPECT_EQ(some.gradients.size(), names.size() - frozen.size());
       for (const auto& [name, gradient] : some.gradients) {
-        EXPECT_TRUE(gradient.equal(all.gradients.at(name))) << name << " with " << *frozen.begin() << " frozen";
+        EXPECT_TRUE(gradient.equal(all.gradients.at(name)))
+            << name << " with " << *frozen.begin() << " frozen";
       }
       if (input_gradient) {
         EXPECT_TRUE(some.d_input.equal(all.d_input)) << *frozen.begin();
@@ -352,7 +379,8 @@ TEST(GptLayers, HeadGradientsDoNotDependOnWhatElseIsFrozen) {
   for (const auto& [frozen, unused] : all.gradients) {
     for (bool input_gradient : {true, false}) {
       const auto some = c.run({.frozen = {frozen}, .input_gradient = input_gradient});
-      for (const auto& [name, gradient] : some.gradients) EXPECT_TRUE(gradient.equal(all.gradients.at(name))) << name;
+      for (const auto& [name, gradient] : some.gradients)
+        EXPECT_TRUE(gradient.equal(all.gradients.at(name))) << name;
       if (input_gradient) {
         EXPECT_TRUE(some.d_input.equal(all.d_input));
       }
@@ -364,14 +392,16 @@ TEST(GptLayers, WriteZerosWhenThereIsNoOutputGradient) {
   at::manual_seed(2);
   BlockCase block(base_config());
   HeadCase head(base_config());
-  for (const auto& result : {block.run({.output_gradient = false}),
-                             head.run({.output_gradient = false})}) {
+  for (const auto& result :
+       {block.run({.output_gradient = false}), head.run({.output_gradient = false})}) {
     EXPECT_EQ(result.d_input.abs().max().item<float>(), 0);
-    for (const auto& [name, gradient] : result.gradients) EXPECT_EQ(gradient.abs().max().item<float>(), 0) << name;
+    for (const auto& [name, gradient] : result.gradients)
+      EXPECT_EQ(gradient.abs().max().item<float>(), 0) << name;
   }
   for (const auto& result : {block.run({.overwrite = false, .output_gradient = false}),
                              head.run({.overwrite = false, .output_gradient = false})}) {
-    for (const auto& [name, gradient] : result.gradients) EXPECT_TRUE(gradient.eq(0.5).all().item<bool>()) << name;
+    for (const auto& [name, gradient] : result.gradients)
+      EXPECT_TRUE(gradient.eq(0.5).all().item<bool>()) << name;
   }
 }
 
@@ -381,11 +411,13 @@ TEST(GptLayers, RepeatToTheBitAndRecomputeWhatTheyKept) {
   at::manual_seed(4);
   BlockCase block(config);
   HeadCase head(config);
-  const auto compare = [](const RunResult& a, const RunResult& b, const std::vector<at::Tensor>& plain) {
+  const auto compare = [](const RunResult& a, const RunResult& b,
+                          const std::vector<at::Tensor>& plain) {
     EXPECT_TRUE(a.outputs[0].equal(b.outputs[0]));
     EXPECT_TRUE(a.outputs[0].equal(plain[0]));  // without SAVE
     EXPECT_TRUE(a.d_input.equal(b.d_input));
-    for (const auto& [name, gradient] : a.gradients) EXPECT_TRUE(gradient.equal(b.gradients.at(name))) << name;
+    for (const auto& [name, gradient] : a.gradients)
+      EXPECT_TRUE(gradient.equal(b.gradients.at(name))) << name;
   };
   const auto first = block.run(), second = block.run();
   compare(first, second, run_forward(block.block, block.weights, block.inputs()));
@@ -397,10 +429,12 @@ TEST(GptLayers, LeaveTheirInputsAlone) {
   at::manual_seed(4);
   BlockCase block(base_config());
   HeadCase head(base_config());
-  const auto x = block.x.clone(), dy = block.dy.clone(), head_x = head.x.clone(), labels = head.labels.clone();
+  const auto x = block.x.clone(), dy = block.dy.clone(), head_x = head.x.clone(),
+             labels = head.labels.clone();
   block.run();
   head.run();
-  EXPECT_TRUE(block.x.equal(x) && block.dy.equal(dy) && head.x.equal(head_x) && head.labels.equal(labels));
+  EXPECT_TRUE(block.x.equal(x) && block.dy.equal(dy) && head.x.equal(head_x) &&
+              head.labels.equal(labels));
 }
 
 // ---------------------------------------------------------------- errors
@@ -421,29 +455,36 @@ TEST(GptErrors, NameAnIdOutsideTheVocabularyAndWhereItIs) {
   auto tokens = at::zeros({2, 5}, at::kLong);
   tokens[1][3] = 37;
   EXPECT_EQ(error_of([&] { run_forward(layer, weights, {tokens}); }),
-            "tokens: expected values from 0 to below 37 (vocab_size), found 37 at sample 1, position 3 of the micro-batch; "
+            "tokens: expected values from 0 to below 37 (vocab_size), found 37 at sample 1, "
+            "position 3 of the micro-batch; "
             "raise vocab_size or check the dataset");
   tokens[1][3] = -1;
-  EXPECT_NE(error_of([&] { run_forward(layer, weights, {tokens}); }).find("found -1"), std::string::npos);
+  EXPECT_NE(error_of([&] { run_forward(layer, weights, {tokens}); }).find("found -1"),
+            std::string::npos);
 }
 
 TEST(GptErrors, NameALabelAndAPositionOutOfRange) {
   HeadCase head(base_config());
   head.labels[0][1] = 1000;
-  EXPECT_NE(error_of([&] { head.run(); }).find("labels: expected values from 0 to below 37 (vocab_size), found 1000"),
+  EXPECT_NE(error_of([&] {
+              head.run();
+            }).find("labels: expected values from 0 to below 37 (vocab_size), found 1000"),
             std::string::npos);
   auto config = base_config();
   config.absolute_positions = true;
   config.positions = 4;
   Embedding layer(config);
   const auto positions = at::arange(5, at::kLong).view({1, 5});
-  EXPECT_NE(error_of([&] { run_forward(layer, random_weights(layer), {at::zeros({1, 5}, at::kLong), positions}); })
-                .find("positions: expected values from 0 to below 4 (max_position_embeddings), found 4"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] {
+        run_forward(layer, random_weights(layer), {at::zeros({1, 5}, at::kLong), positions});
+      }).find("positions: expected values from 0 to below 4 (max_position_embeddings), found 4"),
+      std::string::npos);
   config.rotary.kind = RotaryKind::kDefault;
   BlockCase block(config);
   block.positions[0][0] = int64_t{1} << 40;  // would be a table of terabytes
-  EXPECT_NE(error_of([&] { block.run(); }).find("positions: expected values from 0 to below 70"), std::string::npos);
+  EXPECT_NE(error_of([&] { block.run(); }).find("positions: expected values from 0 to below 70"),
+            std::string::npos);
 }
 
 TEST(GptErrors, NameAWeightOfAnotherTypeOrShape) {
@@ -454,11 +495,13 @@ TEST(GptErrors, NameAWeightOfAnotherTypeOrShape) {
   const auto whole = table;
   table = whole.narrow(0, 0, 12).clone();
   EXPECT_EQ(error_of([&] { run_forward(layer, weights, {tokens}); }),
-            "layers.0.word_embeddings_weight: expected the whole weight [37, 24], found [12, 24]; this version of gpt does "
+            "layers.0.word_embeddings_weight: expected the whole weight [37, 24], found [12, 24]; "
+            "this version of gpt does "
             "not divide parameters over ranks");
   table = whole.to(at::kDouble);
   EXPECT_EQ(error_of([&] { run_forward(layer, weights, {tokens}); }),
-            "layers.0.word_embeddings_weight: expected a float32 weight, found float64; set distributed.training_dtype to "
+            "layers.0.word_embeddings_weight: expected a float32 weight, found float64; set "
+            "distributed.training_dtype to "
             "float32");
 }
 

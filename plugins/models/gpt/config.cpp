@@ -48,7 +48,8 @@ class Reader {
   int64_t size(const std::string& path) {
     const auto value = node_.get<int64_t>(path);
     if (value > kLargestSize) {
-      problem(path, "expected at most " + std::to_string(kLargestSize) + ", found " + std::to_string(value));
+      problem(path, "expected at most " + std::to_string(kLargestSize) + ", found " +
+                        std::to_string(value));
       return 1;
     }
     return value;
@@ -68,30 +69,32 @@ class Reader {
   void read_sizes() {
     config_.layers = node_.get<int64_t>("transformer.num_layers");
     if (config_.layers > kMostLayers) {
-      problem("transformer.num_layers",
-              "expected at most " + std::to_string(kMostLayers) + ", found " + std::to_string(config_.layers));
+      problem("transformer.num_layers", "expected at most " + std::to_string(kMostLayers) +
+                                            ", found " + std::to_string(config_.layers));
       config_.layers = 1;
     }
     config_.hidden = size("transformer.hidden_size");
     config_.heads = size("transformer.num_attention_heads");
     config_.groups = size("transformer.head_groups");
     if (config_.heads % config_.groups != 0) {
-      problem("transformer.head_groups", "expected a divisor of num_attention_heads (" + std::to_string(config_.heads) +
-                                             "), found " + std::to_string(config_.groups));
+      problem("transformer.head_groups", "expected a divisor of num_attention_heads (" +
+                                             std::to_string(config_.heads) + "), found " +
+                                             std::to_string(config_.groups));
     }
     if (node_.size("transformer.kv_channels") < 0 && config_.hidden % config_.heads != 0) {
       problem("transformer.kv_channels", "expected hidden_size (" + std::to_string(config_.hidden) +
                                              ") to be a multiple of num_attention_heads (" +
-                                             std::to_string(config_.heads) + ") when no value is given; give one");
+                                             std::to_string(config_.heads) +
+                                             ") when no value is given; give one");
       config_.head_width = 1;
     } else {
       config_.head_width = size_or("transformer.kv_channels", config_.hidden / config_.heads);
     }
     if (config_.heads * config_.head_width > kLargestSize) {
-      problem("transformer.num_attention_heads", "expected num_attention_heads times kv_channels to be at most " +
-                                                     std::to_string(kLargestSize) + ", found " +
-                                                     std::to_string(config_.heads) + " times " +
-                                                     std::to_string(config_.head_width));
+      problem("transformer.num_attention_heads",
+              "expected num_attention_heads times kv_channels to be at most " +
+                  std::to_string(kLargestSize) + ", found " + std::to_string(config_.heads) +
+                  " times " + std::to_string(config_.head_width));
     }
     const double power = real_or("transformer.attention_softmax_scale_power", 0.5);
     config_.softmax_scale = std::pow(double(config_.head_width), -power);
@@ -104,10 +107,13 @@ class Reader {
 
   void read_norm() {
     auto& norm = config_.norm;
-    norm.kind = node_.get<std::string>("transformer.normalization.type") == "rms_norm" ? NormKind::kRms : NormKind::kLayer;
+    norm.kind = node_.get<std::string>("transformer.normalization.type") == "rms_norm"
+                    ? NormKind::kRms
+                    : NormKind::kLayer;
     norm.epsilon = node_.get<double>("transformer.normalization.epsilon");
     if (!(norm.epsilon > 0)) {
-      problem("transformer.normalization.epsilon", "expected a number above 0, found " + number(norm.epsilon));
+      problem("transformer.normalization.epsilon",
+              "expected a number above 0, found " + number(norm.epsilon));
     }
     norm.zero_centered = node_.get<bool>("transformer.normalization.zero_centered");
     norm.initialization_range = node_.get<double>("transformer.normalization.initialization_range");
@@ -121,11 +127,13 @@ class Reader {
     config_.rotary.theta = node_.get<double>("transformer.rotary.theta");
     config_.rotary.interleaved = !node_.get<bool>("transformer.rotary.triton");
     if (!(config_.rotary.theta > 0)) {
-      problem("transformer.rotary.theta", "expected a number above 0, found " + number(config_.rotary.theta));
+      problem("transformer.rotary.theta",
+              "expected a number above 0, found " + number(config_.rotary.theta));
     }
     if (config_.head_width % 2 != 0) {
-      problem("transformer.kv_channels", "expected an even number, since rotary embeddings turn pairs, found " +
-                                             std::to_string(config_.head_width));
+      problem("transformer.kv_channels",
+              "expected an even number, since rotary embeddings turn pairs, found " +
+                  std::to_string(config_.head_width));
     }
   }
 
@@ -157,21 +165,25 @@ class Reader {
     config_.logits_scale = node_.get<double>("logits_scale_factor");
   }
 
-  Init read_init(const std::string& prefix, const std::string& suffix, double deviation, double maximum, double minimum) {
+  Init read_init(const std::string& prefix, const std::string& suffix, double deviation,
+                 double maximum, double minimum) {
     Init init;
     init.deviation = real_or(prefix + "init_method_std" + suffix, deviation);
     init.maximum = real_or(prefix + "init_method_max" + suffix, maximum);
     init.minimum = real_or(prefix + "init_method_min" + suffix, minimum);
     if (init.minimum > init.maximum) {
-      problem(prefix + "init_method_min" + suffix, "expected at most init_method_max" + suffix + " (" +
-                                                       number(init.maximum) + "), found " + number(init.minimum));
+      problem(prefix + "init_method_min" + suffix, "expected at most init_method_max" + suffix +
+                                                       " (" + number(init.maximum) + "), found " +
+                                                       number(init.minimum));
     }
     return init;
   }
   void read_init() {
-    const Init all = read_init("transformer.", "", 1 / std::sqrt(double(config_.hidden)), kNone, kNone);
+    const Init all =
+        read_init("transformer.", "", 1 / std::sqrt(double(config_.hidden)), kNone, kNone);
     // Matrices that write into the residual stream start smaller the more of them there are.
-    const double output = all.deviation / std::sqrt(2.0 * double(std::max<int64_t>(config_.layers, 1)));
+    const double output =
+        all.deviation / std::sqrt(2.0 * double(std::max<int64_t>(config_.layers, 1)));
     const std::string at = "transformer.";
     config_.init_qkv = read_init(at, "_qkv", all.deviation, all.maximum, all.minimum);
     config_.init_attention_output = read_init(at, "_attn_proj", output, all.maximum, all.minimum);
@@ -188,12 +200,13 @@ class Reader {
     auto scales = node_.reals(path);
     if (scales.empty()) {
       scales = {kNone};
-      sdk::check(sdk::host().config_set(node_.handle(), path.c_str(), FASTLLM_F64_LIST, scales.data(), 1));
+      sdk::check(
+          sdk::host().config_set(node_.handle(), path.c_str(), FASTLLM_F64_LIST, scales.data(), 1));
     }
     const auto experts = node_.get<int64_t>("transformer.num_experts");
     if (scales.size() != 1 && int64_t(scales.size()) != experts) {
-      problem(path, "expected 1 entry or num_experts (" + std::to_string(experts) + ") entries, found " +
-                        std::to_string(scales.size()));
+      problem(path, "expected 1 entry or num_experts (" + std::to_string(experts) +
+                        ") entries, found " + std::to_string(scales.size()));
     }
     for (double value : scales) {
       if (value < 0) problem(path, "expected entries of at least 0, found " + number(value));
@@ -204,9 +217,10 @@ class Reader {
     config_.output_scale = scale("transformer.output_lr_scale");
     config_.norm_scale = scale("transformer.norm_lr_scale");
     if (config_.tied && !std::isnan(config_.output_scale)) {
-      problem("transformer.output_lr_scale", "expected null with tie_word_embeddings, since the one weight belongs to the "
-                                             "embedding, found " + number(config_.output_scale) +
-                                                 "; use transformer.embeddings_lr_scale");
+      problem("transformer.output_lr_scale",
+              "expected null with tie_word_embeddings, since the one weight belongs to the "
+              "embedding, found " +
+                  number(config_.output_scale) + "; use transformer.embeddings_lr_scale");
     }
   }
 
@@ -223,10 +237,12 @@ class Reader {
     if (value != allowed) later(path, std::to_string(value), std::to_string(allowed));
   }
   void only(const std::string& path, bool allowed) {
-    if (node_.get<bool>(path) != allowed) later(path, allowed ? "false" : "true", allowed ? "true" : "false");
+    if (node_.get<bool>(path) != allowed)
+      later(path, allowed ? "false" : "true", allowed ? "true" : "false");
   }
   void only_null(const std::string& path) {
-    if (const auto value = node_.optional<int64_t>(path)) later(path, std::to_string(*value), "null");
+    if (const auto value = node_.optional<int64_t>(path))
+      later(path, std::to_string(*value), "null");
   }
 
   void refuse_later_features() {
@@ -243,7 +259,8 @@ class Reader {
     only("transformer.debug_transformer", int64_t{0});
     only("transformer.debug_transformer_memory", false);
     only_null("cross_entropy_splits");
-    if (node_.optional<bool>("sequence_first").value_or(false)) later("sequence_first", "true", "null");
+    if (node_.optional<bool>("sequence_first").value_or(false))
+      later("sequence_first", "true", "null");
     only("logit_z_loss", 0.0);
     only("use_megatron_initialization", false);
   }
@@ -265,8 +282,10 @@ class Reader {
     const auto without_experts = [&](const std::string& path, bool given) {
       if (given) sdk::log_info(path + ": no effect with num_experts 1");
     };
-    without_experts("transformer.router_lr_scale", !std::isnan(scale("transformer.router_lr_scale")));
-    without_experts("transformer.moe_jitter_eps", node_.get<double>("transformer.moe_jitter_eps") != 0);
+    without_experts("transformer.router_lr_scale",
+                    !std::isnan(scale("transformer.router_lr_scale")));
+    without_experts("transformer.moe_jitter_eps",
+                    node_.get<double>("transformer.moe_jitter_eps") != 0);
     without_experts("transformer.expert_z_loss_coefficient",
                     node_.get<double>("transformer.expert_z_loss_coefficient") != 0);
     without_experts("transformer.expert_routing_type",

@@ -13,7 +13,8 @@ namespace {
 Tensors views(const DLTensor* const* tensors, int count) {
   Tensors result;
   result.reserve(size_t(count));
-  for (int i = 0; i < count; ++i) result.push_back(sdk::view_or_undefined(tensors ? tensors[i] : nullptr));
+  for (int i = 0; i < count; ++i)
+    result.push_back(sdk::view_or_undefined(tensors ? tensors[i] : nullptr));
   return result;
 }
 
@@ -41,8 +42,8 @@ void GptModel::describe(const sdk::Sink& sink) const {
 
 Layer& GptModel::layer(int index) const {
   if (index < 0 || size_t(index) >= layers_.size()) {
-    sdk::fail(FASTLLM_INTERNAL, "expected a layer below " + std::to_string(layers_.size()) + ", found " +
-                                    std::to_string(index));
+    sdk::fail(FASTLLM_INTERNAL, "expected a layer below " + std::to_string(layers_.size()) +
+                                    ", found " + std::to_string(index));
   }
   return *layers_[size_t(index)];
 }
@@ -59,13 +60,15 @@ sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTe
   return l.forward(call, views(inputs, l.inputs()), views(outputs, l.outputs()));
 }
 
-void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer saved, const DLTensor* const* d_outputs,
-                        DLTensor* const* d_inputs) {
+void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer saved,
+                        const DLTensor* const* d_outputs, DLTensor* const* d_inputs) {
   const sdk::ComputeGuard guard;
   Layer& l = layer(index);
   l.backward(call, *saved, views(d_outputs, l.outputs()), views(d_inputs, l.inputs()));
 }
 
-sdk::Flops GptModel::flops(int index, int64_t batch, int64_t sequence) const { return layer(index).flops(batch, sequence); }
+sdk::Flops GptModel::flops(int index, int64_t batch, int64_t sequence) const {
+  return layer(index).flops(batch, sequence);
+}
 
 }  // namespace fastllm::gpt

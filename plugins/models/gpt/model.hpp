@@ -20,15 +20,16 @@ class GptModel {
 
   void describe(const sdk::Sink& sink) const;
   void bind(int layer, const DLTensor* const* weights, DLTensor* const* gradients);
-  sdk::SavedPointer forward(int layer, const sdk::Call& call, const DLTensor* const* inputs, DLTensor* const* outputs);
-  void backward(int layer, const sdk::Call& call, sdk::SavedPointer saved, const DLTensor* const* d_outputs,
-                DLTensor* const* d_inputs);
+  sdk::SavedPointer forward(int layer, const sdk::Call& call, const DLTensor* const* inputs,
+                            DLTensor* const* outputs);
+  void backward(int layer, const sdk::Call& call, sdk::SavedPointer saved,
+                const DLTensor* const* d_outputs, DLTensor* const* d_inputs);
   sdk::Flops flops(int layer, int64_t batch, int64_t sequence) const;
 
  private:
   Layer& layer(int index) const;
 
-  Rotary rotary_;  // used by all blocks, so it comes first
+  Rotary rotary_;                               // used by all blocks, so it comes first
   std::vector<std::unique_ptr<Layer>> layers_;  // 0 embedding, 1 .. N blocks, N + 1 head
 };
 

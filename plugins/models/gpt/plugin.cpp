@@ -7,11 +7,13 @@
 #define GPT_TEXT_(x) #x
 #define GPT_TEXT(x) GPT_TEXT_(x)
 
-FASTLLM_MANIFEST("abi=" GPT_TEXT(FASTLLM_MAJOR) "\n"
-                 "id=fastllm.gpt\n"
-                 "version=" FASTLLM_GPT_VERSION "\n"
-                 "model=gpt\n"
-                 "needs=torch==" FASTLLM_GPT_TORCH "\n");
+FASTLLM_MANIFEST("abi=" GPT_TEXT(
+    FASTLLM_MAJOR) "\n"
+                   "id=fastllm.gpt\n"
+                   "version=" FASTLLM_GPT_VERSION
+                   "\n"
+                   "model=gpt\n"
+                   "needs=torch==" FASTLLM_GPT_TORCH "\n");
 
 namespace {
 
@@ -22,8 +24,11 @@ const void* offer(const char* id, int32_t index) {
   return nullptr;
 }
 
-const fastllm_plugin kPlugin = {sizeof(fastllm_plugin), FASTLLM_MINOR, fastllm_manifest, offer, nullptr};
+const fastllm_plugin kPlugin = {sizeof(fastllm_plugin), FASTLLM_MINOR, fastllm_manifest, offer,
+                                nullptr};
 
 }  // namespace
 
-const fastllm_plugin* fastllm_plugin_v0(const fastllm_host* host) { return fastllm::sdk::entry(host, &kPlugin); }
+const fastllm_plugin* fastllm_plugin_v0(const fastllm_host* host) {
+  return fastllm::sdk::entry(host, &kPlugin);
+}

@@ -70,7 +70,8 @@ struct ModelTrampolines {
     });
   }
   static void destroy(fastllm_model* model) noexcept { delete reinterpret_cast<Class*>(model); }
-  static fastllm_status describe(fastllm_model* model, const fastllm_emit* emit, fastllm_sink* sink) noexcept {
+  static fastllm_status describe(fastllm_model* model, const fastllm_emit* emit,
+                                 fastllm_sink* sink) noexcept {
     return guard([&] { self(model).describe(Sink(emit, sink)); });
   }
   static fastllm_status bind(fastllm_model* model, int32_t layer, const DLTensor* const* weights,
@@ -85,14 +86,18 @@ struct ModelTrampolines {
       if (saved) *saved = reinterpret_cast<fastllm_saved*>(kept.release());
     });
   }
-  static fastllm_status backward(fastllm_model* model, int32_t layer, const fastllm_call* call, fastllm_saved* saved,
-                                 const DLTensor* const* d_outputs, DLTensor* const* d_inputs) noexcept {
+  static fastllm_status backward(fastllm_model* model, int32_t layer, const fastllm_call* call,
+                                 fastllm_saved* saved, const DLTensor* const* d_outputs,
+                                 DLTensor* const* d_inputs) noexcept {
     SavedPointer kept(reinterpret_cast<Saved*>(saved));  // consumed, also on failure
-    return guard([&] { self(model).backward(layer, Call(call), std::move(kept), d_outputs, d_inputs); });
+    return guard(
+        [&] { self(model).backward(layer, Call(call), std::move(kept), d_outputs, d_inputs); });
   }
-  static void discard(fastllm_model*, fastllm_saved* saved, void*) noexcept { delete reinterpret_cast<Saved*>(saved); }
-  static fastllm_status init(fastllm_model* model, int32_t layer, int32_t parameter, const fastllm_call* call,
-                             DLTensor* global_weight) noexcept {
+  static void discard(fastllm_model*, fastllm_saved* saved, void*) noexcept {
+    delete reinterpret_cast<Saved*>(saved);
+  }
+  static fastllm_status init(fastllm_model* model, int32_t layer, int32_t parameter,
+                             const fastllm_call* call, DLTensor* global_weight) noexcept {
     return guard([&] { self(model).init(layer, parameter, Call(call), global_weight); });
   }
   static fastllm_status flops(fastllm_model* model, int32_t layer, int64_t batch, int64_t sequence,
@@ -123,10 +128,13 @@ const fastllm_model_api* model_table() {
     t.forward = T::forward;
     t.backward = T::backward;
     t.discard = T::discard;
-    if constexpr (requires(Class& c, const Call& call) { c.init(0, 0, call, static_cast<DLTensor*>(nullptr)); }) {
+    if constexpr (requires(Class & c, const Call& call) {
+                    c.init(0, 0, call, static_cast<DLTensor*>(nullptr));
+                  }) {
       t.init = T::init;
     }
-    if constexpr (requires(const Class& c) { c.flops(0, int64_t{}, int64_t{}); }) t.flops = T::flops;
+    if constexpr (requires(const Class& c) { c.flops(0, int64_t{}, int64_t{}); })
+      t.flops = T::flops;
     return t;
   }();
   return &table;

@@ -24,13 +24,16 @@ FASTLLM_INLINE Value activate(float x) {
     return {x * s, s + x * s * (1.0f - s)};
   } else {
     const float positive = x > 0.0f ? x : 0.0f;
-    if constexpr (kind == Activation::kRelu) return {positive, x > 0.0f ? 1.0f : 0.0f};
-    else return {positive * positive, 2.0f * positive};
+    if constexpr (kind == Activation::kRelu)
+      return {positive, x > 0.0f ? 1.0f : 0.0f};
+    else
+      return {positive * positive, 2.0f * positive};
   }
 }
 
 template <Activation kind>
-FASTLLM_INLINE void forward_row(bool gated, int64_t width, const float* pre, float* __restrict out) {
+FASTLLM_INLINE void forward_row(bool gated, int64_t width, const float* pre,
+                                float* __restrict out) {
   if (gated) {
     for (int64_t i = 0; i < width; ++i) out[i] = activate<kind>(pre[i]).f * pre[width + i];
   } else {
@@ -39,7 +42,8 @@ FASTLLM_INLINE void forward_row(bool gated, int64_t width, const float* pre, flo
 }
 
 template <Activation kind>
-FASTLLM_INLINE void backward_row(bool gated, int64_t width, float* __restrict pre, float* __restrict d_out) {
+FASTLLM_INLINE void backward_row(bool gated, int64_t width, float* __restrict pre,
+                                 float* __restrict d_out) {
   if (gated) {
     float* __restrict up = pre + width;
 #pragma omp simd
@@ -61,40 +65,60 @@ FASTLLM_INLINE void backward_row(bool gated, int64_t width, float* __restrict pr
   }
 }
 
-FASTLLM_KERNEL void forward_rows(Activation kind, bool gated, int64_t rows, int64_t width, const float* pre, float* out) {
+FASTLLM_KERNEL void forward_rows(Activation kind, bool gated, int64_t rows, int64_t width,
+                                 const float* pre, float* out) {
   const int64_t stride = gated ? 2 * width : width;
   for (int64_t row = 0; row < rows; ++row, pre += stride, out += width) {
     switch (kind) {
-      case Activation::kGelu: forward_row<Activation::kGelu>(gated, width, pre, out); break;
-      case Activation::kSilu: forward_row<Activation::kSilu>(gated, width, pre, out); break;
-      case Activation::kRelu: forward_row<Activation::kRelu>(gated, width, pre, out); break;
-      case Activation::kSquaredRelu: forward_row<Activation::kSquaredRelu>(gated, width, pre, out); break;
+      case Activation::kGelu:
+        forward_row<Activation::kGelu>(gated, width, pre, out);
+        break;
+      case Activation::kSilu:
+        forward_row<Activation::kSilu>(gated, width, pre, out);
+        break;
+      case Activation::kRelu:
+        forward_row<Activation::kRelu>(gated, width, pre, out);
+        break;
+      case Activation::kSquaredRelu:
+        forward_row<Activation::kSquaredRelu>(gated, width, pre, out);
+        break;
     }
   }
 }
 
-FASTLLM_KERNEL void backward_rows(Activation kind, bool gated, int64_t rows, int64_t width, float* pre, float* d_out) {
+FASTLLM_KERNEL void backward_rows(Activation kind, bool gated, int64_t rows, int64_t width,
+                                  float* pre, float* d_out) {
   const int64_t stride = gated ? 2 * width : width;
   for (int64_t row = 0; row < rows; ++row, pre += stride, d_out += width) {
     switch (kind) {
-      case Activation::kGelu: backward_row<Activation::kGelu>(gated, width, pre, d_out); break;
-      case Activation::kSilu: backward_row<Activation::kSilu>(gated, width, pre, d_out); break;
-      case Activation::kRelu: backward_row<Activation::kRelu>(gated, width, pre, d_out); break;
-      case Activation::kSquaredRelu: backward_row<Activation::kSquaredRelu>(gated, width, pre, d_out); break;
+      case Activation::kGelu:
+        backward_row<Activation::kGelu>(gated, width, pre, d_out);
+        break;
+      case Activation::kSilu:
+        backward_row<Activation::kSilu>(gated, width, pre, d_out);
+        break;
+      case Activation::kRelu:
+        backward_row<Activation::kRelu>(gated, width, pre, d_out);
+        break;
+      case Activation::kSquaredRelu:
+        backward_row<Activation::kSquaredRelu>(gated, width, pre, d_out);
+        break;
     }
   }
 }
 
 }  // namespace
 
-void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width, const float* pre, float* out) {
+void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width, const float* pre,
+                        float* out) {
   const int64_t stride = gated ? 2 * width : width;
   at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
     forward_rows(kind, gated, end - begin, width, pre + begin * stride, out + begin * width);
   });
 }
 
-void activation_backward(Activation kind, bool gated, int64_t rows, int64_t width, float* pre, float* d_out) {
+void activation_backward(Activation kind, bool gated, int64_t rows, int64_t width, float* pre,
+                         float* d_out) {
   const int64_t stride = gated ? 2 * width : width;
   at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
     backward_rows(kind, gated, end - begin, width, pre + begin * stride, d_out + begin * width);

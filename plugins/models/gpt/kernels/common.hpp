@@ -6,7 +6,8 @@
 #include <bit>
 #include <cstdint>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define FASTLLM_KERNEL __attribute__((target_clones("arch=haswell", "default")))
 #else
 #define FASTLLM_KERNEL
@@ -25,7 +26,8 @@ constexpr int64_t kElementGrain = 1 << 14;
 FASTLLM_INLINE float fast_exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
+  const float shifted =
+      x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
   const int32_t n = std::bit_cast<int32_t>(shifted) - 0x4B400000;
   const float whole = shifted - 12582912.0f;
   const float r = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;  // ln 2 in two parts

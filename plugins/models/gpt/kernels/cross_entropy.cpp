@@ -18,7 +18,8 @@ constexpr int64_t kBlock = 1024;
 
 // With and without a gradient the same values are added in the same order: recomputing with SAVE gives the same bits.
 template <bool with_gradient>
-FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabulary, float* gradient) {
+FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabulary,
+                              float* gradient) {
   float maximum = logits[0];
 #pragma omp simd reduction(max : maximum)
   for (int64_t i = 0; i < vocabulary; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
@@ -44,8 +45,8 @@ FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabu
   return std::log(sum) + double(maximum) - double(target);
 }
 
-FASTLLM_KERNEL void some_rows(const float* logits, const int64_t* labels, int64_t begin, int64_t end, int64_t vocabulary,
-                              float* gradient, double* losses) {
+FASTLLM_KERNEL void some_rows(const float* logits, const int64_t* labels, int64_t begin,
+                              int64_t end, int64_t vocabulary, float* gradient, double* losses) {
   for (int64_t row = begin; row < end; ++row) {
     const float* from = logits + row * vocabulary;
     float* to = gradient ? gradient + row * vocabulary : nullptr;
@@ -53,14 +54,16 @@ FASTLLM_KERNEL void some_rows(const float* logits, const int64_t* labels, int64_
       losses[row] = 0;
       if (to) std::fill(to, to + vocabulary, 0.0f);
     } else {
-      losses[row] = to ? one_row<true>(from, labels[row], vocabulary, to) : one_row<false>(from, labels[row], vocabulary, to);
+      losses[row] = to ? one_row<true>(from, labels[row], vocabulary, to)
+                       : one_row<false>(from, labels[row], vocabulary, to);
     }
   }
 }
 
 }  // namespace
 
-double cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary, float* gradient) {
+double cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
+                     float* gradient) {
   std::vector<double> losses(size_t(rows), 0.0);
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     some_rows(logits, labels, begin, end, vocabulary, gradient, losses.data());

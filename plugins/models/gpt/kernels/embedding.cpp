@@ -9,7 +9,8 @@
 namespace fastllm::gpt {
 namespace {
 
-FASTLLM_KERNEL void gather(const float* table, const int64_t* indices, int64_t count, int64_t width, bool add, float* out) {
+FASTLLM_KERNEL void gather(const float* table, const int64_t* indices, int64_t count, int64_t width,
+                           bool add, float* out) {
   for (int64_t row = 0; row < count; ++row, out += width) {
     const float* from = table + indices[row] * width;
     float* __restrict to = out;
@@ -21,8 +22,8 @@ FASTLLM_KERNEL void gather(const float* table, const int64_t* indices, int64_t c
   }
 }
 
-FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t count, int64_t width, int64_t begin,
-                            int64_t end, float* table) {
+FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t count, int64_t width,
+                            int64_t begin, int64_t end, float* table) {
   for (int64_t row = 0; row < count; ++row) {
     const float* from = rows + row * width;
     float* __restrict to = table + indices[row] * width;
@@ -32,16 +33,19 @@ FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t c
 
 }  // namespace
 
-void gather_rows(const float* table, const int64_t* indices, int64_t count, int64_t width, bool add, float* out) {
+void gather_rows(const float* table, const int64_t* indices, int64_t count, int64_t width, bool add,
+                 float* out) {
   at::parallel_for(0, count, kRowGrain, [&](int64_t begin, int64_t end) {
     gather(table, indices + begin, end - begin, width, add, out + begin * width);
   });
 }
 
-void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width, float* table) {
+void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width,
+                  float* table) {
   constexpr int64_t kLine = 16;  // floats in a cache line: two threads do not share one
   at::parallel_for(0, (width + kLine - 1) / kLine, 1, [&](int64_t begin, int64_t end) {
-    scatter(rows, indices, count, width, begin * kLine, end * kLine < width ? end * kLine : width, table);
+    scatter(rows, indices, count, width, begin * kLine, end * kLine < width ? end * kLine : width,
+            table);
   });
 }
 

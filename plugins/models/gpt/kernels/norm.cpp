@@ -14,9 +14,9 @@
 namespace fastllm::gpt {
 namespace {
 
-FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t end, const float* x_all,
-                                 const float* weight, const float* bias, float* y_all, float* mean_all,
-                                 float* inverse_all) {
+FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t end,
+                                 const float* x_all, const float* weight, const float* bias,
+                                 float* y_all, float* mean_all, float* inverse_all) {
   const int64_t columns = shape.columns;
   for (int64_t row = begin; row < end; ++row) {
     const float* x = x_all + row * columns;
@@ -32,9 +32,11 @@ FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t 
     for (int64_t i = 0; i < columns; ++i) square += (x[i] - mean) * (x[i] - mean);
     const float inverse = 1.0f / std::sqrt(square / float(columns) + shape.epsilon);
     if (bias) {
-      for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset) + bias[i];
+      for (int64_t i = 0; i < columns; ++i)
+        y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset) + bias[i];
     } else {
-      for (int64_t i = 0; i < columns; ++i) y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset);
+      for (int64_t i = 0; i < columns; ++i)
+        y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset);
     }
     if (mean_all) mean_all[row] = mean;
     inverse_all[row] = inverse;
@@ -42,9 +44,10 @@ FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t 
 }
 
 // dx = inverse * (g - mean(g) - x_hat * mean(g x_hat)), g = dy * (weight + offset); RMS leaves out mean(g).
-FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t end, const float* x_all,
-                                  const float* weight, const float* mean_all, const float* inverse_all,
-                                  const float* dy_all, float* dx_all, const float* residual_all, float* __restrict d_weight,
+FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t end,
+                                  const float* x_all, const float* weight, const float* mean_all,
+                                  const float* inverse_all, const float* dy_all, float* dx_all,
+                                  const float* residual_all, float* __restrict d_weight,
                                   float* __restrict d_bias) {
   const int64_t columns = shape.columns;
   for (int64_t row = begin; row < end; ++row) {
@@ -87,28 +90,30 @@ FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t
 
 }  // namespace
 
-void norm_forward(const NormShape& shape, const float* x, const float* weight, const float* bias, float* y, float* mean,
-                  float* inverse) {
+void norm_forward(const NormShape& shape, const float* x, const float* weight, const float* bias,
+                  float* y, float* mean, float* inverse) {
   at::parallel_for(0, shape.rows, kRowGrain, [&](int64_t begin, int64_t end) {
     forward_rows(shape, begin, end, x, weight, bias, y, mean, inverse);
   });
 }
 
-void norm_backward(const NormShape& shape, const float* x, const float* weight, const float* mean, const float* inverse,
-                   const float* dy, const NormGradients& gradients) {
+void norm_backward(const NormShape& shape, const float* x, const float* weight, const float* mean,
+                   const float* inverse, const float* dy, const NormGradients& gradients) {
   const int64_t pieces = pieces_of(shape.rows), columns = shape.columns;
   std::vector<float> d_weight(gradients.weight ? size_t(pieces * columns) : 0, 0.0f);
   std::vector<float> d_bias(gradients.bias ? size_t(pieces * columns) : 0, 0.0f);
   at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
-      backward_rows(shape, piece * kRowsPerPiece, std::min(shape.rows, (piece + 1) * kRowsPerPiece), x, weight, mean,
-                    inverse, dy, gradients.x, gradients.residual,
+      backward_rows(shape, piece * kRowsPerPiece, std::min(shape.rows, (piece + 1) * kRowsPerPiece),
+                    x, weight, mean, inverse, dy, gradients.x, gradients.residual,
                     gradients.weight ? d_weight.data() + piece * columns : nullptr,
                     gradients.bias ? d_bias.data() + piece * columns : nullptr);
     }
   });
-  if (gradients.weight) row_sum(d_weight.data(), pieces, columns, gradients.overwrite_weight, gradients.weight);
-  if (gradients.bias) row_sum(d_bias.data(), pieces, columns, gradients.overwrite_bias, gradients.bias);
+  if (gradients.weight)
+    row_sum(d_weight.data(), pieces, columns, gradients.overwrite_weight, gradients.weight);
+  if (gradients.bias)
+    row_sum(d_bias.data(), pieces, columns, gradients.overwrite_bias, gradients.bias);
 }
 
 }  // namespace fastllm::gpt

@@ -9,8 +9,9 @@
 namespace fastllm::gpt {
 namespace {
 
-FASTLLM_KERNEL void rotate_tokens(const RotaryShape& shape, int64_t begin, int64_t end, const float* table,
-                                  const int64_t* positions, float sign, float* values) {
+FASTLLM_KERNEL void rotate_tokens(const RotaryShape& shape, int64_t begin, int64_t end,
+                                  const float* table, const int64_t* positions, float sign,
+                                  float* values) {
   const int64_t half = shape.head_width / 2;
   for (int64_t token = begin; token < end; ++token) {
     const float* cosine = table + positions[token] * shape.head_width;
@@ -38,7 +39,8 @@ FASTLLM_KERNEL void rotate_tokens(const RotaryShape& shape, int64_t begin, int64
 
 }  // namespace
 
-void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse, float* values) {
+void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse,
+            float* values) {
   at::parallel_for(0, shape.tokens, kRowGrain, [&](int64_t begin, int64_t end) {
     rotate_tokens(shape, begin, end, table, positions, inverse ? -1.0f : 1.0f, values);
   });

@@ -7,11 +7,12 @@ namespace fastllm::gpt {
 
 struct RotaryShape {
   int64_t tokens, heads, head_width;
-  int64_t stride;      // elements from one token to the next in the rotated memory
-  bool interleaved;    // a pair is elements 2i, 2i + 1; otherwise i, i + head_width / 2
+  int64_t stride;    // elements from one token to the next in the rotated memory
+  bool interleaved;  // a pair is elements 2i, 2i + 1; otherwise i, i + head_width / 2
 };
 
 // In place. table [positions, head_width]: cosines of the pairs, then sines. inverse turns back, which is also the backward.
-void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse, float* values);
+void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse,
+            float* values);
 
 }  // namespace fastllm::gpt

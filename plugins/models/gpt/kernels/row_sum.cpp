@@ -12,7 +12,8 @@
 namespace fastllm::gpt {
 namespace {
 
-FASTLLM_KERNEL void add_rows(const float* values, int64_t rows, int64_t columns, int64_t stride, float* __restrict out) {
+FASTLLM_KERNEL void add_rows(const float* values, int64_t rows, int64_t columns, int64_t stride,
+                             float* __restrict out) {
   for (int64_t row = 0; row < rows; ++row) {
     const float* from = values + row * stride;
     for (int64_t column = 0; column < columns; ++column) out[column] += from[column];

@@ -24,7 +24,8 @@ void divide_groups(sdk::Parameter& parameter, const GptConfig& config) {
 }
 
 Linear make_query(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
-  auto matrix = weight(prefix + ".weight", {c.query_width(), c.hidden}, c.init_qkv, c.attention_scale);
+  auto matrix =
+      weight(prefix + ".weight", {c.query_width(), c.hidden}, c.init_qkv, c.attention_scale);
   divide_heads(matrix, c, 0);
   std::optional<sdk::Parameter> offset;
   if (c.bias_qkv) {
@@ -34,21 +35,25 @@ Linear make_query(Parameters& parameters, const GptConfig& c, const std::string&
   return Linear(parameters, std::move(matrix), std::move(offset));
 }
 Linear make_key_value(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
-  auto matrix = weight(prefix + ".weight", {c.key_value_width(), c.hidden}, c.init_qkv, c.attention_scale);
+  auto matrix =
+      weight(prefix + ".weight", {c.key_value_width(), c.hidden}, c.init_qkv, c.attention_scale);
   divide_groups(matrix, c);
   std::optional<sdk::Parameter> offset;
   if (c.bias_qkv) {
-    offset = bias(prefix + ".bias", c.key_value_width(), c.init_qkv, c.random_bias, c.attention_scale);
+    offset =
+        bias(prefix + ".bias", c.key_value_width(), c.init_qkv, c.random_bias, c.attention_scale);
     divide_groups(*offset, c);
   }
   return Linear(parameters, std::move(matrix), std::move(offset));
 }
 Linear make_dense(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
-  auto matrix = weight(prefix + ".weight", {c.hidden, c.query_width()}, c.init_attention_output, c.attention_scale);
+  auto matrix = weight(prefix + ".weight", {c.hidden, c.query_width()}, c.init_attention_output,
+                       c.attention_scale);
   divide_heads(matrix, c, 1);
   std::optional<sdk::Parameter> offset;
   if (c.bias_dense) {
-    offset = bias(prefix + ".bias", c.hidden, c.init_attention_output, c.random_bias, c.attention_scale);
+    offset =
+        bias(prefix + ".bias", c.hidden, c.init_attention_output, c.random_bias, c.attention_scale);
     offset->flags |= FASTLLM_PARAM_PARTIAL;
   }
   return Linear(parameters, std::move(matrix), std::move(offset));
@@ -56,7 +61,8 @@ Linear make_dense(Parameters& parameters, const GptConfig& c, const std::string&
 
 }  // namespace
 
-Attention::Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix, Rotary& rotary)
+Attention::Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
+                     Rotary& rotary)
     : heads_(config.heads),
       groups_(config.groups),
       head_width_(config.head_width),
@@ -66,15 +72,16 @@ Attention::Attention(Parameters& parameters, const GptConfig& config, const std:
       key_value_(make_key_value(parameters, config, prefix + ".key_value")),
       dense_(make_dense(parameters, config, prefix + ".dense")) {}
 
-void Attention::rotate(const at::Tensor& query, const at::Tensor& key_value, const at::Tensor& positions, int64_t length,
-                       bool inverse) {
+void Attention::rotate(const at::Tensor& query, const at::Tensor& key_value,
+                       const at::Tensor& positions, int64_t length, bool inverse) {
   if (!rotary_.enabled()) return;
   rotary_.apply(query, heads_, positions, length, inverse);
   rotary_.apply(key_value, groups_, positions, length, inverse);  // the keys come first in a row
 }
 
-void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const at::Tensor& x, const at::Tensor& positions,
-                        const at::Tensor& residual, const at::Tensor& y, AttentionSaved* saved) {
+void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const at::Tensor& x,
+                        const at::Tensor& positions, const at::Tensor& residual,
+                        const at::Tensor& y, AttentionSaved* saved) {
   const int64_t tokens = batch * sequence;
   const AttentionShape shape{batch, sequence, heads_, groups_, head_width_, scale_};
   const at::Tensor query = empty({tokens, heads_ * head_width_});
@@ -96,14 +103,16 @@ void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const a
             .log_sums = std::move(log_sums)};
 }
 
-void Attention::backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,
-                         const at::Tensor& dx) {
+void Attention::backward(const Gradients& gradients, const AttentionSaved& saved,
+                         const at::Tensor& dy, const at::Tensor& dx) {
   dense_.backward_parameters(gradients, dy, saved.out);
   if (!dx.defined() && !input_trainable()) return;
   const at::Tensor d_out = at::empty_like(saved.out);
-  const at::Tensor d_query = at::empty_like(saved.query), d_key_value = at::empty_like(saved.key_value);
+  const at::Tensor d_query = at::empty_like(saved.query),
+                   d_key_value = at::empty_like(saved.key_value);
   dense_.backward_input(dy, d_out);
-  attention_backward(saved.shape, saved.query, saved.key_value, saved.out, saved.log_sums, d_out, d_query, d_key_value);
+  attention_backward(saved.shape, saved.query, saved.key_value, saved.out, saved.log_sums, d_out,
+                     d_query, d_key_value);
   rotate(d_query, d_key_value, saved.positions, saved.length, true);
   query_.backward_parameters(gradients, d_query, saved.input);
   key_value_.backward_parameters(gradients, d_key_value, saved.input);

@@ -33,7 +33,8 @@ void Block::describe_ports(const sdk::Sink& sink) const {
   sink.output(hidden_port(config_.hidden));
 }
 
-sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) {
+sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
+                                 const Tensors& outputs) {
   const int64_t batch = inputs[0].size(0), sequence = inputs[0].size(1);
   const at::Tensor x = flat(inputs[0]), y = flat(outputs[0]);
   auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
@@ -42,7 +43,8 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs, c
     const at::Tensor normed = at::empty_like(x);
     norm_1_.forward(x, normed, saved ? &saved->norm_1 : nullptr);
     attention_.forward(batch, sequence, std::max(sequence, call->length), normed,
-                       rotary_ ? inputs[1].reshape({-1}) : at::Tensor(), x, mid, saved ? &saved->attention : nullptr);
+                       rotary_ ? inputs[1].reshape({-1}) : at::Tensor(), x, mid,
+                       saved ? &saved->attention : nullptr);
   }
   const at::Tensor normed = at::empty_like(x);
   norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
@@ -54,7 +56,8 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs, c
   return saved;
 }
 
-void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs, const Tensors& d_inputs) {
+void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs,
+                     const Tensors& d_inputs) {
   auto& saved = static_cast<BlockSaved&>(kept);
   const Gradients gradients(parameters, call);
   if (!d_outputs[0].defined()) {
@@ -82,17 +85,20 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   const at::Tensor d_normed_1 = maybe(need_normed_1);
   attention_.backward(gradients, saved.attention, d_mid, d_normed_1);
   if (!need_normed_1) return;
-  norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid, need_x ? flat(d_inputs[0]) : at::Tensor());
+  norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid,
+                   need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 
 sdk::Flops Block::flops(int64_t batch, int64_t sequence) const {
   const double tokens = double(batch) * double(sequence);
-  const double projections = 2 * double(config_.heads + config_.groups) * double(config_.head_width);
+  const double projections =
+      2 * double(config_.heads + config_.groups) * double(config_.head_width);
   const double mlp = double(config_.gated ? 3 : 2) * double(config_.ffn);
   // Scores and values are two products of which the causal half is needed.
   const double attention = 2 * tokens * double(config_.query_width()) * double(sequence);
   // The backward makes the scores again: half of the forward's two products.
-  return {.forward = 2 * tokens * double(config_.hidden) * (projections + mlp) + attention, .recomputed = attention / 2};
+  return {.forward = 2 * tokens * double(config_.hidden) * (projections + mlp) + attention,
+          .recomputed = attention / 2};
 }
 
 }  // namespace fastllm::gpt

@@ -17,7 +17,8 @@ at::Tensor query_heads(const AttentionShape& s, const at::Tensor& rows, int64_t 
       .permute({1, 2, 0, 3});
 }
 // Keys (part 0) or values (part 1) of a sample, [groups, sequence, head_width].
-at::Tensor key_heads(const AttentionShape& s, const at::Tensor& rows, int64_t sample, int64_t part) {
+at::Tensor key_heads(const AttentionShape& s, const at::Tensor& rows, int64_t sample,
+                     int64_t part) {
   return rows.narrow(0, sample * s.sequence, s.sequence)
       .view({s.sequence, 2, s.groups, s.head_width})
       .select(1, part)
@@ -29,8 +30,8 @@ at::Tensor shared(const AttentionShape& s, const at::Tensor& keys) {
 
 }  // namespace
 
-Tensors attention_forward(const AttentionShape& shape, const at::Tensor& query, const at::Tensor& key_value,
-                          const at::Tensor& out) {
+Tensors attention_forward(const AttentionShape& shape, const at::Tensor& query,
+                          const at::Tensor& key_value, const at::Tensor& out) {
   Tensors log_sums;
   for (int64_t sample = 0; sample < shape.batch; ++sample) {
     auto [result, log_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
@@ -42,16 +43,19 @@ Tensors attention_forward(const AttentionShape& shape, const at::Tensor& query, 
   return log_sums;
 }
 
-void attention_backward(const AttentionShape& shape, const at::Tensor& query, const at::Tensor& key_value,
-                        const at::Tensor& out, const Tensors& log_sums, const at::Tensor& d_out, const at::Tensor& d_query,
+void attention_backward(const AttentionShape& shape, const at::Tensor& query,
+                        const at::Tensor& key_value, const at::Tensor& out, const Tensors& log_sums,
+                        const at::Tensor& d_out, const at::Tensor& d_query,
                         const at::Tensor& d_key_value) {
   for (int64_t sample = 0; sample < shape.batch; ++sample) {
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         query_heads(shape, d_out, sample), query_heads(shape, query, sample),
-        shared(shape, key_heads(shape, key_value, sample, 0)), shared(shape, key_heads(shape, key_value, sample, 1)),
-        query_heads(shape, out, sample), log_sums[size_t(sample)], 0.0, true, {}, shape.scale);
+        shared(shape, key_heads(shape, key_value, sample, 0)),
+        shared(shape, key_heads(shape, key_value, sample, 1)), query_heads(shape, out, sample),
+        log_sums[size_t(sample)], 0.0, true, {}, shape.scale);
     query_heads(shape, d_query, sample).copy_(dq);
-    at::Tensor d_key = key_heads(shape, d_key_value, sample, 0), d_value = key_heads(shape, d_key_value, sample, 1);
+    at::Tensor d_key = key_heads(shape, d_key_value, sample, 0),
+               d_value = key_heads(shape, d_key_value, sample, 1);
     at::sum_out(d_key, dk, at::IntArrayRef{1});
     at::sum_out(d_value, dv, at::IntArrayRef{1});
   }

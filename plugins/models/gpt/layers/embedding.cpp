@@ -12,8 +12,10 @@ struct EmbeddingSaved : sdk::Saved {
 
 }  // namespace
 
-sdk::Parameter vocabulary_weight(const GptConfig& config, const std::string& name, double lr_scale) {
-  auto parameter = weight(name, {config.vocabulary, config.hidden}, config.init_embedding, lr_scale);
+sdk::Parameter vocabulary_weight(const GptConfig& config, const std::string& name,
+                                 double lr_scale) {
+  auto parameter =
+      weight(name, {config.vocabulary, config.hidden}, config.init_embedding, lr_scale);
   parameter.flags = FASTLLM_PARAM_PARTIAL;
   if (config.parallel_embeddings) {
     parameter.shard_group = "tensor";
@@ -29,8 +31,8 @@ sdk::Parameter word_embeddings(const GptConfig& config) {
 Embedding::Embedding(const GptConfig& config) : config_(config) {
   words_ = parameters.add(word_embeddings(config));
   if (config.absolute_positions) {
-    auto table = weight("layers.0.position_embeddings_weight", {config.positions, config.hidden}, config.init_embedding,
-                        config.embeddings_scale);
+    auto table = weight("layers.0.position_embeddings_weight", {config.positions, config.hidden},
+                        config.init_embedding, config.embeddings_scale);
     // With a divided vocabulary every tensor rank sees all tokens here, so its gradient is whole.
     if (!config.parallel_embeddings) table.flags = FASTLLM_PARAM_PARTIAL;
     positions_ = parameters.add(std::move(table));
@@ -43,10 +45,12 @@ void Embedding::describe_ports(const sdk::Sink& sink) const {
   sink.output(hidden_port(config_.hidden));
 }
 
-sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) {
+sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs,
+                                     const Tensors& outputs) {
   const auto add = [&](int table, const at::Tensor& indices, bool to_what_is_there) {
-    gather_rows(parameters[table].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(), indices.numel(),
-                config_.hidden, to_what_is_there, outputs[0].mutable_data_ptr<float>());
+    gather_rows(parameters[table].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(),
+                indices.numel(), config_.hidden, to_what_is_there,
+                outputs[0].mutable_data_ptr<float>());
   };
   check_indices(inputs[0], "tokens", config_.vocabulary, "vocab_size", 0);
   add(words_, inputs[0], false);
@@ -61,14 +65,15 @@ sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& input
   return saved;
 }
 
-void Embedding::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs, const Tensors&) {
+void Embedding::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs,
+                         const Tensors&) {
   const auto& saved = static_cast<const EmbeddingSaved&>(kept);
   const Gradients gradients(parameters, call);
   const auto add = [&](int table, const at::Tensor& indices) {
     gradients.none(table);  // zeros first where it is to be written: most rows get nothing
     if (!d_outputs[0].defined() || !gradients.wanted(table)) return;
-    scatter_rows(d_outputs[0].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(), indices.numel(),
-                 config_.hidden, gradients[table].mutable_data_ptr<float>());
+    scatter_rows(d_outputs[0].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(),
+                 indices.numel(), config_.hidden, gradients[table].mutable_data_ptr<float>());
   };
   add(words_, saved.tokens);
   if (positions_ >= 0) add(positions_, saved.positions);

@@ -19,8 +19,10 @@ class Embedding : public Layer {
   int inputs() const override { return positions_ >= 0 ? 2 : 1; }
   int outputs() const override { return 1; }
   double cost() const override { return 1000; }  // always the end of its stage
-  sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) override;
-  void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) override;
+  sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs,
+                            const Tensors& outputs) override;
+  void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs,
+                const Tensors& d_inputs) override;
   sdk::Flops flops(int64_t, int64_t) const override { return {}; }
 
  private:

@@ -22,9 +22,9 @@ struct HeadSaved : sdk::Saved {
 
 Head::Head(const GptConfig& config, const std::string& prefix)
     : config_(config),
-      weight_(parameters.add(config.tied
-                                 ? word_embeddings(config)
-                                 : vocabulary_weight(config, prefix + ".output_weights", config.output_scale))),
+      weight_(parameters.add(config.tied ? word_embeddings(config)
+                                         : vocabulary_weight(config, prefix + ".output_weights",
+                                                             config.output_scale))),
       norm_(parameters, config, prefix + ".final_norm") {}
 
 void Head::describe_ports(const sdk::Sink& sink) const {
@@ -39,7 +39,8 @@ void Head::describe_ports(const sdk::Sink& sink) const {
                .flags = FASTLLM_PORT_NO_GRAD | FASTLLM_PORT_OPTIONAL});
 }
 
-sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) {
+sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs,
+                                const Tensors& outputs) {
   check_indices(inputs[1], "labels", config_.vocabulary, "vocab_size", kNoLabel);
   const at::Tensor x = flat(inputs[0]), normed = at::empty_like(x);
   auto saved = call.save() ? std::make_unique<HeadSaved>() : nullptr;
@@ -49,8 +50,9 @@ sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs, co
   at::Tensor logits = wanted ? flat(outputs[1]) : empty({x.size(0), config_.vocabulary});
   at::addmm_out(logits, logits, normed, parameters[weight_].t(), 0, config_.logits_scale);
   const at::Tensor d_logits = !saved ? at::Tensor() : wanted ? at::empty_like(logits) : logits;
-  const double loss = cross_entropy(logits.const_data_ptr<float>(), inputs[1].const_data_ptr<int64_t>(), x.size(0),
-                                    config_.vocabulary, saved ? d_logits.mutable_data_ptr<float>() : nullptr);
+  const double loss =
+      cross_entropy(logits.const_data_ptr<float>(), inputs[1].const_data_ptr<int64_t>(), x.size(0),
+                    config_.vocabulary, saved ? d_logits.mutable_data_ptr<float>() : nullptr);
   *outputs[0].mutable_data_ptr<float>() = float(loss);
   if (saved) {
     saved->x = x;
@@ -60,7 +62,8 @@ sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs, co
   return saved;
 }
 
-void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs, const Tensors& d_inputs) {
+void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs,
+                    const Tensors& d_inputs) {
   const auto& saved = static_cast<const HeadSaved&>(kept);
   const Gradients gradients(parameters, call);
   const bool need_x = d_inputs[0].defined();
@@ -75,11 +78,13 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
   if (!need_x && !norm_.trainable()) return;
   at::Tensor d_normed = at::empty_like(saved.x);
   at::addmm_out(d_normed, d_normed, saved.d_logits, parameters[weight_], 0, scale);
-  norm_.backward(gradients, saved.x, saved.norm, d_normed, {}, need_x ? flat(d_inputs[0]) : at::Tensor());
+  norm_.backward(gradients, saved.x, saved.norm, d_normed, {},
+                 need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 
 sdk::Flops Head::flops(int64_t batch, int64_t sequence) const {
-  return {.forward = 2 * double(batch) * double(sequence) * double(config_.hidden) * double(config_.vocabulary)};
+  return {.forward = 2 * double(batch) * double(sequence) * double(config_.hidden) *
+                     double(config_.vocabulary)};
 }
 
 }  // namespace fastllm::gpt

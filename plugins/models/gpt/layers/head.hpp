@@ -13,8 +13,10 @@ class Head : public Layer {
   void describe_ports(const sdk::Sink& sink) const override;
   int inputs() const override { return 2; }
   int outputs() const override { return 2; }
-  sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) override;
-  void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) override;
+  sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs,
+                            const Tensors& outputs) override;
+  void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs,
+                const Tensors& d_inputs) override;
   sdk::Flops flops(int64_t batch, int64_t sequence) const override;
 
  private:

@@ -9,22 +9,26 @@
 
 namespace fastllm::gpt {
 
-at::Tensor empty(at::IntArrayRef sizes) { return at::empty(sizes, at::TensorOptions().dtype(at::kFloat)); }
+at::Tensor empty(at::IntArrayRef sizes) {
+  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
+}
 
-void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit, const std::string& limit_name,
-                   int64_t exempt) {
+void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit,
+                   const std::string& limit_name, int64_t exempt) {
   const int64_t* values = indices.const_data_ptr<int64_t>();
   const int64_t count = indices.numel(), sequence = indices.size(-1);
   for (int64_t i = 0; i < count; ++i) {
     if ((values[i] >= 0 && values[i] < limit) || values[i] == exempt) continue;
-    sdk::fail(FASTLLM_INVALID, what + ": expected values from 0 to below " + std::to_string(limit) + " (" + limit_name +
-                                   "), found " + std::to_string(values[i]) + " at sample " +
-                                   std::to_string(i / sequence) + ", position " + std::to_string(i % sequence) +
-                                   " of the micro-batch; raise " + limit_name + " or check the dataset");
+    sdk::fail(FASTLLM_INVALID, what + ": expected values from 0 to below " + std::to_string(limit) +
+                                   " (" + limit_name + "), found " + std::to_string(values[i]) +
+                                   " at sample " + std::to_string(i / sequence) + ", position " +
+                                   std::to_string(i % sequence) + " of the micro-batch; raise " +
+                                   limit_name + " or check the dataset");
   }
 }
 
-sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const Init& init, double lr_scale) {
+sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const Init& init,
+                      double lr_scale) {
   sdk::Parameter parameter;
   parameter.name = name;
   parameter.shape = std::move(shape);
@@ -36,7 +40,8 @@ sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const
   return parameter;
 }
 
-sdk::Parameter bias(const std::string& name, int64_t width, const Init& init, bool random, double lr_scale) {
+sdk::Parameter bias(const std::string& name, int64_t width, const Init& init, bool random,
+                    double lr_scale) {
   auto parameter = weight(name, {width}, init, lr_scale);
   if (!random) {
     parameter.init = FASTLLM_INIT_ZEROS;

@@ -21,9 +21,11 @@ class Layer {
   virtual double cost() const { return 1; }
 
   // Never touches inputs. Keeps nothing unless call.save().
-  virtual sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs, const Tensors& outputs) = 0;
+  virtual sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs,
+                                    const Tensors& outputs) = 0;
   // d_outputs undefined: zero. d_inputs undefined: not wanted; others are written.
-  virtual void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs, const Tensors& d_inputs) = 0;
+  virtual void backward(const sdk::Call& call, sdk::Saved& saved, const Tensors& d_outputs,
+                        const Tensors& d_inputs) = 0;
   virtual sdk::Flops flops(int64_t batch, int64_t sequence) const = 0;
 
   Parameters parameters;
@@ -48,11 +50,13 @@ inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tenso
 at::Tensor empty(at::IntArrayRef sizes);
 
 // Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value and its place.
-void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit, const std::string& limit_name,
-                   int64_t exempt);
+void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit,
+                   const std::string& limit_name, int64_t exempt);
 
 // The declaration of a weight with the initial values and the learning-rate scale of its kind.
-sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const struct Init& init, double lr_scale);
-sdk::Parameter bias(const std::string& name, int64_t width, const struct Init& init, bool random, double lr_scale);
+sdk::Parameter weight(const std::string& name, std::vector<int64_t> shape, const struct Init& init,
+                      double lr_scale);
+sdk::Parameter bias(const std::string& name, int64_t width, const struct Init& init, bool random,
+                    double lr_scale);
 
 }  // namespace fastllm::gpt

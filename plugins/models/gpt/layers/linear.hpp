@@ -8,7 +8,8 @@ namespace fastllm::gpt {
 class Linear {
  public:
   // transposed: the weight is stored [in, out] (the second MLP layer); otherwise [out, in].
-  Linear(Parameters& parameters, sdk::Parameter weight, std::optional<sdk::Parameter> bias, bool transposed = false);
+  Linear(Parameters& parameters, sdk::Parameter weight, std::optional<sdk::Parameter> bias,
+         bool transposed = false);
 
   // y = x W^T + b.
   void forward(const at::Tensor& x, const at::Tensor& y) const;
@@ -17,7 +18,8 @@ class Linear {
   // dx (=|+=) dy W.
   void backward_input(const at::Tensor& dy, const at::Tensor& dx, bool add = false) const;
   // Weight and bias gradients, where they are not frozen; x may be undefined when the weight is.
-  void backward_parameters(const Gradients& gradients, const at::Tensor& dy, const at::Tensor& x) const;
+  void backward_parameters(const Gradients& gradients, const at::Tensor& dy,
+                           const at::Tensor& x) const;
   bool trainable() const { return parameters_.trainable(weight_) || parameters_.trainable(bias_); }
   bool weight_trainable() const { return parameters_.trainable(weight_); }
   void no_gradient(const Gradients& gradients) const;

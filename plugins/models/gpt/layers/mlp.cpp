@@ -42,16 +42,19 @@ Mlp::Mlp(Parameters& parameters, const GptConfig& config, const std::string& pre
       layer_1_(make_layer_1(parameters, config, prefix + ".layer_1")),
       layer_2_(make_layer_2(parameters, config, prefix + ".layer_2")) {}
 
-void Mlp::forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y, MlpSaved* saved) const {
+void Mlp::forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y,
+                  MlpSaved* saved) const {
   const int64_t tokens = x.size(0);
   const at::Tensor pre = empty({tokens, gated_ ? 2 * ffn_ : ffn_}), out = empty({tokens, ffn_});
   layer_1_.forward(x, pre);
-  activation_forward(activation_, gated_, tokens, ffn_, pre.const_data_ptr<float>(), out.mutable_data_ptr<float>());
+  activation_forward(activation_, gated_, tokens, ffn_, pre.const_data_ptr<float>(),
+                     out.mutable_data_ptr<float>());
   layer_2_.forward_add(out, residual, y);
   if (saved) *saved = {.input = layer_1_.weight_trainable() ? x : at::Tensor(), .pre = pre};
 }
 
-void Mlp::backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy, const at::Tensor& dx) const {
+void Mlp::backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
+                   const at::Tensor& dx) const {
   const bool below = dx.defined() || layer_1_.trainable();
   if (!below && !layer_2_.weight_trainable()) {
     layer_2_.backward_parameters(gradients, dy, {});  // a bias, or nothing

@@ -8,7 +8,8 @@ namespace fastllm::gpt {
 
 struct MlpSaved {
   at::Tensor input;  // undefined when layer_1's weight needs no gradient
-  at::Tensor pre;    // before the activation, [tokens, ffn] or gated [tokens, 2 ffn]; backward uses it up
+  at::Tensor
+      pre;  // before the activation, [tokens, ffn] or gated [tokens, 2 ffn]; backward uses it up
 };
 
 class Mlp {
@@ -17,9 +18,11 @@ class Mlp {
   Mlp(Parameters& parameters, const GptConfig& config, const std::string& prefix);
 
   // y = residual + mlp(x); all [tokens, hidden]. saved null: nothing is kept.
-  void forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y, MlpSaved* saved) const;
+  void forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y,
+               MlpSaved* saved) const;
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
-  void backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy, const at::Tensor& dx) const;
+  void backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
+                const at::Tensor& dx) const;
   void no_gradient(const Gradients& gradients) const;
 
  private:

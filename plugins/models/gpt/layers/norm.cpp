@@ -9,7 +9,8 @@
 namespace fastllm::gpt {
 namespace {
 
-sdk::Parameter declare(const std::string& name, int64_t width, double value, double spread, double lr_scale) {
+sdk::Parameter declare(const std::string& name, int64_t width, double value, double spread,
+                       double lr_scale) {
   sdk::Parameter parameter;
   parameter.name = name;
   parameter.shape = {width};
@@ -26,16 +27,20 @@ sdk::Parameter declare(const std::string& name, int64_t width, double value, dou
   return parameter;
 }
 
-const float* data(const at::Tensor& tensor) { return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr; }
-float* mutable_data(const at::Tensor& tensor) { return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr; }
+const float* data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+}
+float* mutable_data(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.mutable_data_ptr<float>() : nullptr;
+}
 
 }  // namespace
 
 Norm::Norm(Parameters& parameters, const GptConfig& config, const std::string& prefix)
     : parameters_(parameters), config_(config.norm) {
   const double spread = config.norm.initialization_range;
-  weight_ = parameters.add(
-      declare(prefix + ".weight", config.hidden, config.norm.zero_centered ? 0 : 1, spread, config.norm_scale));
+  weight_ = parameters.add(declare(prefix + ".weight", config.hidden,
+                                   config.norm.zero_centered ? 0 : 1, spread, config.norm_scale));
   if (config.norm.kind == NormKind::kLayer) {
     bias_ = parameters.add(declare(prefix + ".bias", config.hidden, 0, spread, config.norm_scale));
   }
@@ -54,13 +59,14 @@ void Norm::forward(const at::Tensor& x, const at::Tensor& y, NormSaved* saved) c
   NormSaved statistics;
   if (sizes.centered) statistics.mean = empty({sizes.rows});
   statistics.inverse = empty({sizes.rows});
-  norm_forward(sizes, data(x), data(parameters_[weight_]), bias_ < 0 ? nullptr : data(parameters_[bias_]),
-               mutable_data(y), mutable_data(statistics.mean), mutable_data(statistics.inverse));
+  norm_forward(sizes, data(x), data(parameters_[weight_]),
+               bias_ < 0 ? nullptr : data(parameters_[bias_]), mutable_data(y),
+               mutable_data(statistics.mean), mutable_data(statistics.inverse));
   if (saved) *saved = std::move(statistics);
 }
 
-void Norm::backward(const Gradients& gradients, const at::Tensor& x, const NormSaved& saved, const at::Tensor& dy,
-                    const at::Tensor& residual, const at::Tensor& dx) const {
+void Norm::backward(const Gradients& gradients, const at::Tensor& x, const NormSaved& saved,
+                    const at::Tensor& dy, const at::Tensor& residual, const at::Tensor& dx) const {
   NormGradients out;
   out.x = mutable_data(dx);
   out.residual = data(residual);
@@ -72,7 +78,8 @@ void Norm::backward(const Gradients& gradients, const at::Tensor& x, const NormS
     out.bias = mutable_data(gradients[bias_]);
     out.overwrite_bias = gradients.overwrites(bias_);
   }
-  norm_backward(shape(x), data(x), data(parameters_[weight_]), data(saved.mean), data(saved.inverse), data(dy), out);
+  norm_backward(shape(x), data(x), data(parameters_[weight_]), data(saved.mean),
+                data(saved.inverse), data(dy), out);
 }
 
 void Norm::no_gradient(const Gradients& gradients) const {

@@ -18,14 +18,17 @@ std::string shape_text(const int64_t* sizes, size_t dims) {
 at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, const char* what) {
   if (sdk::scalar_type(tensor.dtype) != at::kFloat) {
     sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected a float32 " + what + ", found " +
-                                       sdk::dtype_name(tensor.dtype) + "; set distributed.training_dtype to float32");
+                                       sdk::dtype_name(tensor.dtype) +
+                                       "; set distributed.training_dtype to float32");
   }
   const auto dims = static_cast<size_t>(tensor.ndim);
-  if (!std::equal(declared.shape.begin(), declared.shape.end(), tensor.shape, tensor.shape + dims)) {
-    sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected the whole " + what + " " +
-                                       shape_text(declared.shape.data(), declared.shape.size()) + ", found " +
-                                       shape_text(tensor.shape, dims) +
-                                       "; this version of gpt does not divide parameters over ranks");
+  if (!std::equal(declared.shape.begin(), declared.shape.end(), tensor.shape,
+                  tensor.shape + dims)) {
+    sdk::fail(FASTLLM_UNSUPPORTED,
+              declared.name + ": expected the whole " + what + " " +
+                  shape_text(declared.shape.data(), declared.shape.size()) + ", found " +
+                  shape_text(tensor.shape, dims) +
+                  "; this version of gpt does not divide parameters over ranks");
   }
   return sdk::view(tensor);
 }
@@ -45,12 +48,14 @@ void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients
   std::vector<Bound> bound(declared_.size());
   for (size_t i = 0; i < bound.size(); ++i) {
     bound[i].weight = checked_view(*weights[i], declared_[i], "weight");
-    if (gradients && gradients[i]) bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient");
+    if (gradients && gradients[i])
+      bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient");
   }
   bound_ = std::move(bound);
 }
 
-void Gradients::product(int index, const at::Tensor& left, const at::Tensor& right, double scale) const {
+void Gradients::product(int index, const at::Tensor& left, const at::Tensor& right,
+                        double scale) const {
   if (!wanted(index)) return;
   at::Tensor gradient = parameters_.gradient(index);
   at::addmm_out(gradient, gradient, left.t(), right, overwrites(index) ? 0 : 1, scale);

@@ -33,7 +33,8 @@ class Parameters {
 // The gradients of one backward call.
 class Gradients {
  public:
-  Gradients(const Parameters& parameters, const sdk::Call& call) : parameters_(parameters), call_(call) {}
+  Gradients(const Parameters& parameters, const sdk::Call& call)
+      : parameters_(parameters), call_(call) {}
 
   bool wanted(int index) const { return parameters_.trainable(index); }
   bool overwrites(int index) const { return call_.overwrites(index); }

@@ -17,14 +17,16 @@ void Rotary::extend(int64_t positions) {
   for (; position < positions; ++position) {
     float* row = table_.data() + position * head_width_;
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = double(position) * std::pow(config_.theta, -2.0 * double(i) / double(head_width_));
+      const double angle =
+          double(position) * std::pow(config_.theta, -2.0 * double(i) / double(head_width_));
       row[i] = float(std::cos(angle));
       row[half + i] = float(std::sin(angle));
     }
   }
 }
 
-void Rotary::apply(const at::Tensor& values, int64_t heads, const at::Tensor& positions, int64_t limit, bool inverse) {
+void Rotary::apply(const at::Tensor& values, int64_t heads, const at::Tensor& positions,
+                   int64_t limit, bool inverse) {
   check_indices(positions, "positions", limit, "the length of the sequence", 0);
   const int64_t* begin = positions.const_data_ptr<int64_t>();
   const int64_t tokens = values.size(0);

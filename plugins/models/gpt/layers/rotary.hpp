@@ -8,12 +8,14 @@ namespace fastllm::gpt {
 
 class Rotary {
  public:
-  explicit Rotary(const GptConfig& config) : config_(config.rotary), head_width_(config.head_width) {}
+  explicit Rotary(const GptConfig& config)
+      : config_(config.rotary), head_width_(config.head_width) {}
   bool enabled() const { return config_.kind != RotaryKind::kNone; }
 
   // Turns the heads of values [tokens, >= heads * head_width] in place; inverse for gradients.
   // positions int64 [tokens]; a position of at least `limit` (the length of the sequence) is refused.
-  void apply(const at::Tensor& values, int64_t heads, const at::Tensor& positions, int64_t limit, bool inverse);
+  void apply(const at::Tensor& values, int64_t heads, const at::Tensor& positions, int64_t limit,
+             bool inverse);
 
  private:
   void extend(int64_t positions);

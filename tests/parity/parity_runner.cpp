@@ -1,0 +1,159 @@
+// One training step of a plugin's model through the host's own parts, for comparison with other systems.
+//
+//   parity_runner PLUGIN FOLDER
+//
+// FOLDER/job.json: {"base_model": {..}, "samples": B, "sequence": S, "micro_batch": samples in one, "recompute": bool}
+// FOLDER/{tokens,labels}.i64, FOLDER/weights/NAME.f32: raw little-endian, row-major.
+// Writes FOLDER/loss.txt (mean over valid labels), logits.f32, gradients/NAME.f32 of trainable parameters, frozen.txt.
+// NAME of a weight that is missing, or of another size, is an error that names it.
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "core/base/error.hpp"
+#include "core/config/resolve.hpp"
+#include "core/model/schedule.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/shard/layout.hpp"
+#include "core/shard/store.hpp"
+#include "core/train/executor.hpp"
+
+namespace fastllm {
+namespace {
+
+namespace fs = std::filesystem;
+
+template <class T>
+std::vector<T> read_array(const fs::path& path, int64_t count) {
+  std::vector<T> values(static_cast<size_t>(count));
+  const auto bytes = values.size() * sizeof(T);
+  std::ifstream file(path, std::ios::binary);
+  if (!file || fs::file_size(path) != bytes) {
+    throw Error(Status::kInvalid, "expected " + std::to_string(bytes) + " bytes in " +
+                                      path.string() + ", found " +
+                                      (file ? std::to_string(fs::file_size(path)) : "no file"));
+  }
+  file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(bytes));
+  return values;
+}
+
+template <class T>
+void write_array(const fs::path& path, const T* values, int64_t count) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(values),
+             static_cast<std::streamsize>(sizeof(T)) * count);
+  if (!file) throw Error(Status::kUnavailable, "cannot write " + path.string());
+}
+
+std::vector<data::Batch> make_batches(const fs::path& folder, const nlohmann::json& job) {
+  const int64_t samples = job["samples"], sequence = job["sequence"], size = job["micro_batch"];
+  const auto tokens = read_array<int64_t>(folder / "tokens.i64", samples * sequence);
+  const auto labels = read_array<int64_t>(folder / "labels.i64", samples * sequence);
+  std::vector<data::Batch> batches;
+  for (int64_t begin = 0; begin < samples; begin += size) {
+    data::Batch& batch = batches.emplace_back();
+    batch.samples = std::min(size, samples - begin);
+    batch.length = sequence;
+    const auto from = begin * sequence, to = from + batch.samples * sequence;
+    batch.tokens.assign(tokens.begin() + from, tokens.begin() + to);
+    batch.labels.assign(labels.begin() + from, labels.begin() + to);
+    batch.documents.assign(batch.tokens.size(), 0);
+    for (int64_t i = 0; i < batch.samples * sequence; ++i) batch.positions.push_back(i % sequence);
+    for (int64_t i = 0; i <= batch.samples; ++i) batch.cu_seqlens.push_back(int32_t(i * sequence));
+    batch.valid_labels =
+        std::ranges::count_if(batch.labels, [](int64_t l) { return l != data::kIgnoredLabel; });
+  }
+  return batches;
+}
+
+// Where each parameter lies in the flat state of the only rank.
+template <class Visit>
+void for_each_piece(const shard::Layout& layout, const std::string& state, Visit&& visit) {
+  for (size_t stage = 0; stage < layout.stages().size(); ++stage) {
+    const auto& groups = layout.stages()[stage].groups;
+    for (size_t group = 0; group < groups.size(); ++group) {
+      if (!layout.state_has(state, groups[group])) continue;
+      const int64_t begin = layout.shard_begin(0, state, int(stage), int(group));
+      for (const auto& piece : groups[group].pieces) {
+        visit(layout.description().parameters[size_t(piece.parameter)].name, begin + piece.begin,
+              piece.end - piece.begin);
+      }
+    }
+  }
+}
+
+void run(const std::string& plugin_path, const fs::path& folder) {
+  std::ifstream job_file(folder / "job.json");
+  const auto job = nlohmann::json::parse(job_file);
+  plugin::Registry registry({.paths = {}, .allow_insecure = true});
+  registry.load(plugin_path);
+  plugin::ModelFactory& factory = registry.model("gpt");
+
+  config::Schema schema;
+  schema.add("base_model", factory.fields());
+  config::Node user =
+      config::parse_yaml(nlohmann::json{{"base_model", job["base_model"]}}.dump(), "job.json");
+  config::Node resolved = config::resolve(schema, user).root;
+  auto model = factory.create(*resolved.find("base_model"));
+
+  const shard::Layout layout(model->description(), {}, {});
+  shard::Store store(layout, 0, {});
+  for_each_piece(layout, "weights", [&](const std::string& name, int64_t begin, int64_t count) {
+    const auto values = read_array<float>(folder / "weights" / (name + ".f32"), count);
+    std::ranges::copy(values, store.flat_data("weights") + begin);
+  });
+  store.invalidate();
+
+  train::Executor executor(*model, store, {.recompute = job["recompute"], .seed = 1});
+  std::vector<float> logits;
+  executor.observer = [&](const std::string& name, const DLTensor& tensor, bool backward) {
+    if (backward || !name.ends_with(".logits")) return;
+    const int64_t count =
+        std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
+    const auto* values =
+        reinterpret_cast<const float*>(static_cast<const char*>(tensor.data) + tensor.byte_offset);
+    logits.insert(logits.end(), values, values + count);
+  };
+  const auto batches = make_batches(folder, job);
+  train::StepInput input;
+  for (const auto& batch : batches) {
+    input.micro_batches.push_back(&batch);
+    input.valid_labels += batch.valid_labels;
+  }
+  const auto schedule =
+      model::make_schedule(train::schedule_options(store, int(batches.size()), 1, true));
+  const auto output = executor.train(input, schedule);
+
+  std::ofstream(folder / "loss.txt")
+      << std::hexfloat << output.losses.at("language_model_loss") << '\n';
+  write_array(folder / "logits.f32", logits.data(), int64_t(logits.size()));
+  fs::create_directories(folder / "gradients");
+  for_each_piece(layout, "grads", [&](const std::string& name, int64_t begin, int64_t count) {
+    write_array(folder / "gradients" / (name + ".f32"), store.flat_data("grads") + begin, count);
+  });
+  std::ofstream frozen(folder / "frozen.txt");
+  for (const auto& parameter : model->description().parameters) {
+    if (parameter.frozen()) frozen << parameter.name << '\n';
+  }
+}
+
+}  // namespace
+}  // namespace fastllm
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: parity_runner PLUGIN FOLDER\n");
+    return 2;
+  }
+  try {
+    fastllm::run(argv[1], argv[2]);
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,417 @@
+#!/usr/bin/env python3
+"""Logits, loss and every gradient of the gpt plugin against other systems with the same weights and tokens.
+
+    python tests/parity/transformers_parity.py --runner build/release/bin/parity_runner \
+        --plugin build/release/lib/fastllm/plugins/libfastllm_gpt.so [--case NAME] [--full]
+
+Judges: the real model classes of Transformers (Llama, Starcoder2, GPT-2, GPTBigCode) with random weights, and a plain PyTorch
+model for the default configuration. The bar is the norm of the difference over the norm of the judge's, per tensor, float32.
+The map between names and layouts is written here on its own, not shared with any converter.
+"""
+import argparse
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import typing
+
+import numpy
+import torch
+
+BAR = 1e-5
+SAMPLES, SEQUENCE = 3, 48
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    base_model: dict
+    make: typing.Callable          # () -> module whose forward gives logits [B, S, V] for tokens
+    rename: typing.Callable        # dict of the judge's tensors (weights or gradients) -> dict by our names
+    frozen: typing.Callable = lambda name: False  # judge's parameter names that get no gradient
+    micro_batch: int = 2           # 3 samples: two micro-batches of different size
+    recompute: bool = False
+    samples: int = SAMPLES
+    sequence: int = SEQUENCE
+
+
+def randomize(module):
+    """Weights large enough that every part matters, norms around 1, biases not zero."""
+    generator = torch.Generator().manual_seed(17)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.dim() > 1:
+                parameter.copy_(noise * 1.2 * max(parameter.shape[-1], 16) ** -0.5)
+            else:
+                parameter.copy_(noise * 0.2 + (1.0 if name.endswith("weight") else 0.0))
+    return module
+
+
+class Logits(torch.nn.Module):
+    """A Transformers model as a function from tokens to logits."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens):
+        return self.model(input_ids=tokens, use_cache=False).logits
+
+
+# ------------------------------------------------------------------ Llama
+
+def llama_names(layers, tied):
+    def rename(t):
+        out = {"layers.0.word_embeddings_weight": t["model.embed_tokens.weight"],
+               f"layers.{layers + 1}.final_norm.weight": t["model.norm.weight"]}
+        if not tied:
+            out[f"layers.{layers + 1}.output_weights"] = t["lm_head.weight"]
+        for i in range(layers):
+            a, b = f"model.layers.{i}.", f"layers.{i + 1}."
+            out[b + "norm_1.weight"] = t[a + "input_layernorm.weight"]
+            out[b + "norm_2.weight"] = t[a + "post_attention_layernorm.weight"]
+            for kind in ("weight", "bias"):
+                if a + f"self_attn.q_proj.{kind}" in t:
+                    out[b + f"self_attn.query.{kind}"] = t[a + f"self_attn.q_proj.{kind}"]
+                    out[b + f"self_attn.key_value.{kind}"] = torch.cat(
+                        [t[a + f"self_attn.k_proj.{kind}"], t[a + f"self_attn.v_proj.{kind}"]])
+                if a + f"self_attn.o_proj.{kind}" in t:
+                    out[b + f"self_attn.dense.{kind}"] = t[a + f"self_attn.o_proj.{kind}"]
+            out[b + "mlp.layer_1.weight"] = torch.cat([t[a + "mlp.gate_proj.weight"], t[a + "mlp.up_proj.weight"]])
+            out[b + "mlp.layer_2.weight"] = t[a + "mlp.down_proj.weight"].t()
+        return out
+    return rename
+
+
+def llama(name, heads, groups, tied, head_width=None, layers=2, hidden=64, ffn=88, vocabulary=131, theta=10000.0,
+          activation="silu", **options):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def make():
+        return Logits(LlamaForCausalLM(LlamaConfig(
+            vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=groups, head_dim=head_width or hidden // heads,
+            max_position_embeddings=4096, tie_word_embeddings=tied, hidden_act=activation, rms_norm_eps=1e-5,
+            rope_parameters={"rope_type": "default", "rope_theta": theta}, attention_bias=False,
+            attn_implementation="eager")))
+
+    transformer = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
+                   "ffn_hidden_size": ffn, "gated": True, "activation_type": activation, "add_linear_biases": False,
+                   "normalization": {"type": "rms_norm", "epsilon": 1.0e-5}, "rotary": {"type": "default", "theta": theta}}
+    if head_width:
+        transformer["kv_channels"] = head_width
+    transformer.update(options.pop("transformer", {}))
+    return Case(name, {"transformer": transformer, "vocab_size": vocabulary, "tie_word_embeddings": tied}, make,
+                llama_names(layers, tied), **options)
+
+
+# ------------------------------------------------------------------ Starcoder2: layer norm, biases everywhere, rotary, tanh gelu
+
+def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=97):
+    from transformers import Starcoder2Config, Starcoder2ForCausalLM
+
+    def make():
+        return Logits(Starcoder2ForCausalLM(Starcoder2Config(
+            vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
+            num_attention_heads=heads, num_key_value_heads=groups, max_position_embeddings=4096, norm_epsilon=1e-5,
+            hidden_act="gelu_pytorch_tanh", use_bias=True, tie_word_embeddings=True, sliding_window=None,
+            residual_dropout=0.0, embedding_dropout=0.0, attention_dropout=0.0, attn_implementation="eager",
+            rope_parameters={"rope_type": "default", "rope_theta": 10000.0})))
+
+    def rename(t):
+        out = {"layers.0.word_embeddings_weight": t["model.embed_tokens.weight"]}
+        for kind in ("weight", "bias"):
+            out[f"layers.{layers + 1}.final_norm.{kind}"] = t[f"model.norm.{kind}"]
+            for i in range(layers):
+                a, b = f"model.layers.{i}.", f"layers.{i + 1}."
+                out[b + f"norm_1.{kind}"] = t[a + f"input_layernorm.{kind}"]
+                out[b + f"norm_2.{kind}"] = t[a + f"post_attention_layernorm.{kind}"]
+                out[b + f"self_attn.query.{kind}"] = t[a + f"self_attn.q_proj.{kind}"]
+                out[b + f"self_attn.key_value.{kind}"] = torch.cat(
+                    [t[a + f"self_attn.k_proj.{kind}"], t[a + f"self_attn.v_proj.{kind}"]])
+                out[b + f"self_attn.dense.{kind}"] = t[a + f"self_attn.o_proj.{kind}"]
+                out[b + f"mlp.layer_1.{kind}"] = t[a + f"mlp.c_fc.{kind}"]
+                second = t[a + f"mlp.c_proj.{kind}"]
+                out[b + f"mlp.layer_2.{kind}"] = second.t() if kind == "weight" else second
+        return out
+
+    return Case(name, {"vocab_size": vocabulary, "tie_word_embeddings": True, "transformer": {
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
+        "ffn_hidden_size": ffn, "activation_type": "gelu", "add_linear_biases": True, "rotary": {"type": "default"}}},
+        make, rename)
+
+
+# ------------------------------------------------------------------ GPT-2 and GPTBigCode: absolute positions
+
+def gpt2(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    def make():
+        return Logits(GPT2LMHeadModel(GPT2Config(
+            vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager")))
+
+    def rename(t):
+        out = {"layers.0.word_embeddings_weight": t["transformer.wte.weight"],
+               "layers.0.position_embeddings_weight": t["transformer.wpe.weight"]}
+        for kind in ("weight", "bias"):
+            out[f"layers.{layers + 1}.final_norm.{kind}"] = t[f"transformer.ln_f.{kind}"]
+            for i in range(layers):
+                a, b = f"transformer.h.{i}.", f"layers.{i + 1}."
+                out[b + f"norm_1.{kind}"] = t[a + f"ln_1.{kind}"]
+                out[b + f"norm_2.{kind}"] = t[a + f"ln_2.{kind}"]
+                joint = t[a + f"attn.c_attn.{kind}"].t() if kind == "weight" else t[a + f"attn.c_attn.{kind}"]
+                out[b + f"self_attn.query.{kind}"] = joint[:hidden]
+                out[b + f"self_attn.key_value.{kind}"] = joint[hidden:]
+                dense, first = t[a + f"attn.c_proj.{kind}"], t[a + f"mlp.c_fc.{kind}"]
+                out[b + f"self_attn.dense.{kind}"] = dense.t() if kind == "weight" else dense
+                out[b + f"mlp.layer_1.{kind}"] = first.t() if kind == "weight" else first
+                out[b + f"mlp.layer_2.{kind}"] = t[a + f"mlp.c_proj.{kind}"]  # stored [in, out] there too
+        return out
+
+    return Case(name, {"vocab_size": vocabulary, "max_position_embeddings": positions, "transformer": {
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": heads}}, make, rename)
+
+
+def bigcode(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
+    """Multi-query attention with absolute positions: the reference's default model, in Transformers."""
+    from transformers import GPTBigCodeConfig, GPTBigCodeForCausalLM
+
+    def make():
+        return Logits(GPTBigCodeForCausalLM(GPTBigCodeConfig(
+            vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, n_inner=4 * hidden,
+            activation_function="gelu_pytorch_tanh", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, multi_query=True,
+            attn_implementation="eager")))
+
+    def rename(t):
+        out = {"layers.0.word_embeddings_weight": t["transformer.wte.weight"],
+               "layers.0.position_embeddings_weight": t["transformer.wpe.weight"]}
+        for kind in ("weight", "bias"):
+            out[f"layers.{layers + 1}.final_norm.{kind}"] = t[f"transformer.ln_f.{kind}"]
+            for i in range(layers):
+                a, b = f"transformer.h.{i}.", f"layers.{i + 1}."
+                out[b + f"norm_1.{kind}"] = t[a + f"ln_1.{kind}"]
+                out[b + f"norm_2.{kind}"] = t[a + f"ln_2.{kind}"]
+                joint, second = t[a + f"attn.c_attn.{kind}"], t[a + f"mlp.c_proj.{kind}"]
+                out[b + f"self_attn.query.{kind}"] = joint[:hidden]
+                out[b + f"self_attn.key_value.{kind}"] = joint[hidden:]
+                out[b + f"self_attn.dense.{kind}"] = t[a + f"attn.c_proj.{kind}"]
+                out[b + f"mlp.layer_1.{kind}"] = t[a + f"mlp.c_fc.{kind}"]
+                out[b + f"mlp.layer_2.{kind}"] = second.t() if kind == "weight" else second
+        return out
+
+    return Case(name, {"vocab_size": vocabulary, "max_position_embeddings": positions, "transformer": {
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}}, make, rename)
+
+
+# ------------------------------------------------------------------ the default configuration in plain PyTorch, our names
+
+class Plain(torch.nn.Module):
+    """What training-config.md and multi-stage.md 2 say the default model is, as simply as it can be written."""
+
+    def __init__(self, layers, hidden, heads, vocabulary, positions, bias="everywhere", interleaved_rotary=False,
+                 softmax_scale_power=0.5, logits_scale=1.0, zero_centered=False):
+        super().__init__()
+        self.layers, self.hidden, self.heads, self.width = layers, hidden, heads, hidden // heads
+        self.bias, self.interleaved_rotary = bias, interleaved_rotary
+        self.scale, self.logits_scale = self.width ** -softmax_scale_power, logits_scale
+        self.offset = 1.0 if zero_centered else 0.0
+        shapes = {"layers.0.word_embeddings_weight": (vocabulary, hidden)}
+        if not interleaved_rotary:
+            shapes["layers.0.position_embeddings_weight"] = (positions, hidden)
+        for i in range(1, layers + 1):
+            for norm in ("norm_1", "norm_2"):
+                shapes[f"layers.{i}.{norm}.weight"] = shapes[f"layers.{i}.{norm}.bias"] = (hidden,)
+            for linear, out, into in (("self_attn.query", hidden, hidden), ("self_attn.key_value", 2 * self.width, hidden),
+                                      ("self_attn.dense", hidden, hidden), ("mlp.layer_1", 4 * hidden, hidden),
+                                      ("mlp.layer_2", hidden, 4 * hidden)):
+                shapes[f"layers.{i}.{linear}.weight"] = (into, out) if linear == "mlp.layer_2" else (out, into)
+                if bias == "everywhere" or (bias == "only_attn_qkv" and linear in ("self_attn.query", "self_attn.key_value")):
+                    shapes[f"layers.{i}.{linear}.bias"] = (out,)
+        for kind in ("weight", "bias"):
+            shapes[f"layers.{layers + 1}.final_norm.{kind}"] = (hidden,)
+        self.parameters_by_name = torch.nn.ParameterDict(
+            {name.replace(".", "/"): torch.nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()})
+
+    def get(self, name):
+        key = name.replace(".", "/")
+        return self.parameters_by_name[key] if key in self.parameters_by_name else None
+
+    def norm(self, x, name):
+        return torch.nn.functional.layer_norm(x, (self.hidden,), self.get(name + ".weight") + self.offset,
+                                              self.get(name + ".bias"), 1e-5)
+
+    def linear(self, x, name, stored_transposed=False):
+        weight = self.get(name + ".weight")
+        y = x @ (weight if stored_transposed else weight.t())
+        bias = self.get(name + ".bias")
+        return y if bias is None else y + bias
+
+    def rotate(self, x):
+        if not self.interleaved_rotary:
+            return x
+        exponent = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
+        angle = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * 10000.0 ** -exponent
+        turned = torch.view_as_complex(x.double().unflatten(-1, (-1, 2))) * torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(turned).flatten(-2).to(x.dtype)
+
+    def forward(self, tokens):
+        batch, sequence = tokens.shape
+        x = self.get("layers.0.word_embeddings_weight")[tokens]
+        positions = self.get("layers.0.position_embeddings_weight")
+        if positions is not None:
+            x = x + positions[torch.arange(sequence)]
+        future = torch.triu(torch.ones(sequence, sequence, dtype=torch.bool), 1)
+        for i in range(1, self.layers + 1):
+            at = f"layers.{i}."
+            y = self.norm(x, at + "norm_1")
+            query = self.linear(y, at + "self_attn.query").view(batch, sequence, self.heads, self.width).transpose(1, 2)
+            key, value = self.linear(y, at + "self_attn.key_value").unsqueeze(1).split(self.width, -1)  # one for all heads
+            scores = self.rotate(query) @ self.rotate(key).transpose(-1, -2) * self.scale
+            out = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
+            x = x + self.linear(out.transpose(1, 2).flatten(2), at + "self_attn.dense")
+            y = self.linear(self.norm(x, at + "norm_2"), at + "mlp.layer_1")
+            x = x + self.linear(torch.nn.functional.gelu(y, approximate="tanh"), at + "mlp.layer_2", True)
+        x = self.norm(x, f"layers.{self.layers + 1}.final_norm")
+        return x @ self.get("layers.0.word_embeddings_weight").t() * self.logits_scale
+
+
+def plain(name, layers=2, hidden=64, heads=8, vocabulary=101, positions=64, transformer=None, base_model=None, judge=None,
+          **options):
+    def rename(t):
+        return {key.removeprefix("parameters_by_name.").replace("/", "."): value for key, value in t.items()}
+
+    settings = {"vocab_size": vocabulary, "max_position_embeddings": positions, "transformer": {
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, **(transformer or {})}, **(base_model or {})}
+    return Case(name, settings, lambda: Plain(layers, hidden, heads, vocabulary, positions, **(judge or {})), rename, **options)
+
+
+def all_cases(full):
+    yield llama("llama-gqa", heads=8, groups=2, tied=False)
+    yield llama("llama-mqa", heads=4, groups=1, tied=True)
+    yield llama("llama-mha", heads=4, groups=4, tied=False, theta=500000.0)
+    yield llama("llama-wide-heads", heads=4, groups=2, tied=True, head_width=24)
+    yield llama("llama-recomputed", heads=8, groups=4, tied=False, recompute=True, micro_batch=1)
+    yield llama("llama-frozen-mlp", heads=8, groups=4, tied=False, frozen=lambda name: ".mlp." in name,
+                transformer={"mlp_lr_scale": [0.0]})
+    yield llama("llama-frozen-attention", heads=8, groups=4, tied=True, frozen=lambda name: ".self_attn." in name,
+                transformer={"attention_lr_scale": 0.0})
+    yield llama("llama-frozen-embeddings-and-norms", heads=4, groups=2, tied=False,
+                frozen=lambda name: "embed_tokens" in name or "norm" in name,
+                transformer={"embeddings_lr_scale": 0.0, "norm_lr_scale": 0.0})
+    yield starcoder2("starcoder2")
+    yield gpt2("gpt2")
+    yield bigcode("gpt-bigcode")
+    yield plain("default")
+    yield plain("default-frozen-mlp", frozen=lambda name: "/mlp/" in name, transformer={"mlp_lr_scale": [0.0]})
+    yield plain("only-attn-qkv-biases-zero-centered",
+                transformer={"add_linear_biases": "only_attn_qkv", "normalization": {"zero_centered": True}},
+                judge={"bias": "only_attn_qkv", "zero_centered": True})
+    yield plain("interleaved-rotary-and-scales",
+                transformer={"add_linear_biases": "nowhere", "rotary": {"type": "default", "triton": False},
+                             "attention_softmax_scale_power": 0.75},
+                base_model={"logits_scale_factor": 0.4},
+                judge={"bias": "nowhere", "interleaved_rotary": True, "softmax_scale_power": 0.75, "logits_scale": 0.4})
+    if full:  # the very default model, and a Llama of the size of the benchmark: minutes, and gigabytes
+        yield plain("default-full", layers=12, hidden=1024, heads=8, vocabulary=49152, positions=2048, samples=1,
+                    micro_batch=1, sequence=256)
+        yield llama("llama-benchmark", heads=6, groups=2, tied=True, layers=6, hidden=384, ffn=1024, vocabulary=8192,
+                    samples=2, sequence=512)
+
+
+# ------------------------------------------------------------------ one case
+
+def judge(case, module, tokens, labels):
+    logits = module(tokens)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100)
+    loss.backward()
+    return loss.item(), logits.detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+
+def strip(tensors):
+    return {name.removeprefix("model.", ) if name.startswith("model.model.") or name.startswith("model.transformer.")
+            or name.startswith("model.lm_head.") else name: value for name, value in tensors.items()}
+
+
+def distance(actual, expected):
+    expected = expected.double()
+    norm = expected.norm().item()
+    return (actual.double() - expected).norm().item() / (norm if norm else 1.0)
+
+
+def run_case(case, runner, plugin, folder):
+    module = randomize(case.make()).train()
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(not case.frozen(name))
+    generator = torch.Generator().manual_seed(5)
+    vocabulary = case.base_model["vocab_size"]
+    stream = torch.randint(vocabulary, (case.samples, case.sequence + 1), generator=generator)
+    tokens, labels = stream[:, :-1].contiguous(), stream[:, 1:].contiguous()
+    labels[0, 5:9] = -100
+
+    (folder / "weights").mkdir(parents=True)
+    weights = case.rename(strip(dict(module.named_parameters())))
+    for name, value in weights.items():
+        value.detach().float().contiguous().numpy().tofile(folder / "weights" / f"{name}.f32")
+    tokens.numpy().tofile(folder / "tokens.i64")
+    labels.numpy().tofile(folder / "labels.i64")
+    (folder / "job.json").write_text(json.dumps({
+        "base_model": case.base_model, "samples": case.samples, "sequence": case.sequence, "micro_batch": case.micro_batch,
+        "recompute": case.recompute}))
+    subprocess.run([runner, plugin, folder], check=True)
+
+    loss, logits, gradients = judge(case, module, tokens, labels)
+    read = lambda path, shape: torch.from_numpy(numpy.fromfile(path, dtype=numpy.float32)).view(shape)
+    results = {"loss": abs(float.fromhex((folder / "loss.txt").read_text().strip()) - loss) / abs(loss),
+               "logits": distance(read(folder / "logits.f32", logits.shape), logits)}
+    # The judge's frozen tensors have no gradient; give them an empty place so that joined tensors can be formed.
+    placed = strip({name: gradients.get(name, torch.full_like(p, float("nan"))) for name, p in module.named_parameters()})
+    expected = {name: value for name, value in case.rename(placed).items() if not value.isnan().all()}
+    found = {path.name.removesuffix(".f32") for path in (folder / "gradients").iterdir()}
+    if found != set(expected):
+        raise SystemExit(f"{case.name}: expected gradients of {sorted(set(expected) - found)} more and of "
+                         f"{sorted(found - set(expected))} not")
+    for name, value in expected.items():
+        results[f"gradient of {name}"] = distance(read(folder / "gradients" / f"{name}.f32", value.shape), value)
+    frozen = set((folder / "frozen.txt").read_text().split())
+    if frozen != set(weights) - set(expected):
+        raise SystemExit(f"{case.name}: expected frozen {sorted(set(weights) - set(expected))}, found {sorted(frozen)}")
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runner", required=True)
+    parser.add_argument("--plugin", required=True)
+    parser.add_argument("--case", help="this one only")
+    parser.add_argument("--full", action="store_true", help="also the default model in full size")
+    parser.add_argument("--verbose", action="store_true", help="every tensor")
+    options = parser.parse_args()
+    failed, seen = False, 0
+    print(f"{'case':36} {'tensors':>7} {'loss':>9} {'logits':>9} {'gradients':>9}  worst")
+    for case in all_cases(options.full):
+        if options.case and case.name != options.case:
+            continue
+        seen += 1
+        with tempfile.TemporaryDirectory() as folder:
+            results = run_case(case, options.runner, str(pathlib.Path(options.plugin).resolve()), pathlib.Path(folder))
+        gradients = {name: value for name, value in results.items() if name.startswith("gradient")}
+        worst = max(gradients, key=gradients.get)
+        good = all(value <= BAR for value in results.values())
+        failed |= not good
+        print(f"{case.name:36} {len(results):7} {results['loss']:9.1e} {results['logits']:9.1e} {gradients[worst]:9.1e}  "
+              f"{worst}{'' if good else f'   ABOVE {BAR}'}", flush=True)
+        if options.verbose or not good:
+            for name, value in sorted(results.items(), key=lambda item: -item[1]):
+                if options.verbose or not value <= BAR:
+                    print(f"    {value:9.1e}  {name}")
+    if not seen:
+        raise SystemExit(f"expected a case, found none of the name {options.case}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
