@@ -27,6 +27,7 @@ template <class Body>
 fastllm_status push(fastllm_sink* sink, Describing wanted, const char* what, Body&& body) noexcept {
   return host_function([&] {
     if (!sink) refuse(fmt::format("expected a sink in emit->{}, found NULL", what));
+    if (sink->error) throw *sink->error;  // nothing more is taken after a refusal
     try {
       if (sink->describing != wanted)
         refuse(fmt::format("expected other things than emit->{} from this function", what));

@@ -248,7 +248,8 @@ TEST_F(CModel, KeepsNothingWithoutSave) {
 }
 
 TEST_F(CModel, SaysHowManyFlopsAForwardTakes) {
-  EXPECT_EQ(model_->flops(2, kBatch, kSequence).forward, 2. * kBatch * kSequence * kInner * kVocabulary);
+  EXPECT_EQ(model_->flops(2, kBatch, kSequence).forward,
+            2. * kBatch * kSequence * kInner * kVocabulary);
 }
 
 TEST_F(CModel, NamesATokenOutsideTheVocabulary) {
