@@ -33,7 +33,7 @@ bool is_empty_folder(const fs::path& path) { return fs::is_directory(path) && fs
 WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
                        bool (*replaceable)(const std::string& name))
     : target_(without_slash(target)), overwrite_(overwrite) {
-  if (target_.empty() || target_.filename() == "." || target_.filename() == "..") {
+  if (target_.filename().empty() || target_.filename() == "." || target_.filename() == "..") {
     throw Error(Status::kInvalid,
                 fmt::format("expected the name of a folder to make for the output, found '{}'",
                             target.string()));

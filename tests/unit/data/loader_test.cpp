@@ -1,0 +1,242 @@
+#include "core/data/loader.hpp"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <thread>
+
+#include "core/base/log.hpp"
+#include "core/data/memmap_writer.hpp"
+#include "core/data/random_dataset.hpp"
+#include "core/data/sampling.hpp"
+#include "tests/unit/data/support.hpp"
+
+namespace fastllm::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Documents = std::vector<std::vector<int64_t>>;
+
+bool equal(const Batch& a, const Batch& b) {
+  return a.samples == b.samples && a.length == b.length && a.tokens == b.tokens &&
+         a.labels == b.labels && a.positions == b.positions && a.documents == b.documents &&
+         a.cu_seqlens == b.cu_seqlens && a.valid_labels == b.valid_labels;
+}
+
+// Stream 0, 1, 2, ... in documents of 3, 1, 4, 2 tokens, again and again.
+std::shared_ptr<const SampledDataset> counting(int64_t samples, int64_t length,
+                                               std::vector<std::vector<Span>> spans = {}) {
+  auto documents = std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {3}, {4, 5, 6, 7}, {8, 9}},
+                                                   std::move(spans));
+  return make_sampled(documents, samples, length, 0, Shuffle::kDisabled);
+}
+
+LoaderOptions options_for(int64_t length, int64_t rows, int threads = 0) {
+  LoaderOptions options;
+  options.sequence_length = length;
+  options.micro_batch_size = rows;
+  options.threads = threads;
+  return options;
+}
+
+TEST(Loader, LaysOutAMicroBatch) {
+  Loader loader(counting(4, 4), options_for(4, 2));
+  auto batch = loader.next();
+  EXPECT_EQ(batch->samples, 2);
+  EXPECT_EQ(batch->length, 4);
+  EXPECT_THAT(batch->tokens, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(batch->labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  EXPECT_THAT(batch->positions, ElementsAre(0, 1, 2, 3, 0, 1, 2, 3));
+  EXPECT_THAT(batch->documents, ElementsAre(0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(batch->cu_seqlens, ElementsAre(0, 4, 8));
+  EXPECT_EQ(batch->valid_labels, 8);
+}
+
+TEST(Loader, SeparatesDocuments) {
+  LoaderOptions options = options_for(4, 2);
+  options.cross_document_attention = false;
+  Loader loader(counting(4, 4), options);
+  // 0 1 2 | 3 | 4 and 4 5 6 7 | 8: the last token is only a label and gives no range.
+  auto batch = loader.next();
+  EXPECT_THAT(batch->positions, ElementsAre(0, 1, 2, 0, 0, 1, 2, 3));
+  EXPECT_THAT(batch->documents, ElementsAre(0, 0, 0, 1, 0, 0, 0, 0));
+  EXPECT_THAT(batch->cu_seqlens, ElementsAre(0, 3, 4, 8));
+  EXPECT_THAT(batch->labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+  // 8 9 | 0 1 2 and 2 | 3 | 4 5 6
+  batch = loader.next();
+  EXPECT_THAT(batch->positions, ElementsAre(0, 1, 0, 1, 0, 0, 0, 1));
+  EXPECT_THAT(batch->documents, ElementsAre(0, 0, 1, 1, 0, 1, 2, 2));
+  EXPECT_THAT(batch->cu_seqlens, ElementsAre(0, 2, 4, 5, 6, 8));
+}
+
+TEST(Loader, MasksTheLabelsOfSpans) {
+  std::vector<std::vector<Span>> spans{{{0, 0}, {2, 2}}, {}, {{1, 3}}, {{0, 1}}};
+  LoaderOptions options = options_for(4, 2);
+  {
+    Loader plain(counting(4, 4, spans), options);
+    EXPECT_EQ(plain.next()->valid_labels, 8);
+  }
+  options.use_loss_masking_spans = true;
+  Loader loader(counting(4, 4, spans), options);
+  auto batch = loader.next();
+  EXPECT_THAT(batch->tokens, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  // Masked tokens 0, 2 | 5, 6, 7, 8: token 0 is no label of the first sample.
+  EXPECT_THAT(batch->labels, ElementsAre(1, -100, 3, 4, -100, -100, -100, -100));
+  EXPECT_EQ(batch->valid_labels, 3);
+}
+
+TEST(Loader, GivesTheSameForAnyNumberOfThreads) {
+  auto dataset = counting(64, 5);
+  for (bool cross : {true, false}) {
+    LoaderOptions options = options_for(5, 2);
+    options.cross_document_attention = cross;
+    Loader plain(dataset, options);
+    std::vector<std::unique_ptr<Batch>> expected;
+    for (int i = 0; i < 32; ++i) expected.push_back(plain.next());
+    for (int threads : {1, 2, 4}) {
+      options.threads = threads;
+      Loader loader(dataset, options);
+      for (const auto& batch : expected) ASSERT_TRUE(equal(*loader.next(), *batch));
+    }
+  }
+}
+
+TEST(Loader, ResumesWhereAnotherStopped) {
+  auto dataset = make_random("dummy", 40, 6, 100, 3);
+  LoaderOptions options = options_for(6, 2, 2);
+  Loader whole(dataset, options);
+  for (int i = 0; i < 7; ++i) whole.next();
+  options.first_sample = 14;
+  Loader resumed(dataset, options);
+  for (int i = 7; i < 20; ++i) ASSERT_TRUE(equal(*whole.next(), *resumed.next())) << i;
+}
+
+TEST(Loader, DealsSamplesToDataRanks) {
+  auto dataset = counting(13, 4);
+  std::vector<std::vector<int64_t>> rows;
+  LoaderOptions options = options_for(4, 2);
+  options.first_sample = 1;
+  options.batch_data_size = 3;
+  for (options.batch_data_rank = 0; options.batch_data_rank < 3; ++options.batch_data_rank) {
+    Loader loader(dataset, options);
+    auto batch = loader.next();
+    for (int64_t row : {0, 1}) {
+      EXPECT_EQ(std::vector<int64_t>(batch->tokens.begin() + row * 4,
+                                     batch->tokens.begin() + row * 4 + 4),
+                [&] {
+                  auto tokens = read_sample(*dataset, 1 + options.batch_data_rank * 2 + row, 4);
+                  tokens.pop_back();
+                  return tokens;
+                }());
+    }
+    loader.next();  // 12 samples follow the first: two full batches
+    EXPECT_THAT(message_of([&] { loader.next(); }, Status::kInvalid),
+                HasSubstr("found the end: it has 13"));
+  }
+}
+
+TEST(Loader, NamesTheTokenOutsideTheVocabulary) {
+  TemporaryDirectory folder;
+  MemmapWriter writer(folder.path() / "b", TokenType::kInt32);
+  writer.add(std::vector<int64_t>{1, 2, 3});
+  writer.add(std::vector<int64_t>{4, 70000, 5, -3, 6, 7});
+  writer.finish();
+  for (int threads : {0, 2}) {
+    auto open = [&](int64_t vocab_size) {
+      LoaderOptions options = options_for(2, 1, threads);
+      options.vocab_size = vocab_size;
+      auto loader = std::make_unique<Loader>(
+          make_sampled(std::make_shared<MemmapDataset>(folder.path() / "b"), 4, 2, 0,
+                       Shuffle::kDisabled),
+          options);
+      loader->next();  // 1 2 3
+      return loader;
+    };
+    auto small = open(49152);
+    std::string first = message_of([&] { small->next(); }, Status::kInvalid);  // 3 4 70000
+    EXPECT_THAT(
+        first,
+        AllOf(HasSubstr("Failed to get sample 1 from dataset"), HasSubstr("from 0 to 49151"),
+              HasSubstr("vocab_size 49152"), HasSubstr("found 70000 at position 1 of document 1"),
+              HasSubstr((folder.path() / "b.bin").string()), HasSubstr("at least 70001")));
+    EXPECT_EQ(message_of([&] { small->next(); }), first);
+    auto large = open(80000);
+    large->next();
+    EXPECT_THAT(
+        message_of([&] { large->next(); }),  // 70000 5 -3
+        AllOf(HasSubstr("found -3 at position 3 of document 1"), Not(HasSubstr("at least"))));
+    auto unchecked = open(0);
+    EXPECT_EQ(unchecked->next()->labels[1], 70000);
+  }
+}
+
+TEST(Loader, RefusesImpossibleOptions) {
+  auto open = [](auto change) {
+    LoaderOptions options = options_for(4, 2);
+    change(options);
+    return message_of([&] { Loader loader(counting(4, 4), options); }, Status::kInvalid);
+  };
+  EXPECT_THAT(open([](auto& o) { o.micro_batch_size = 0; }),
+              HasSubstr("micro_batch_size of the loader from 1 up"));
+  EXPECT_THAT(open([](auto& o) { o.sequence_length = 0; }), HasSubstr("sequence_length"));
+  EXPECT_THAT(open([](auto& o) { o.first_sample = -1; }), HasSubstr("first_sample"));
+  EXPECT_THAT(open([](auto& o) { o.threads = -1; }), HasSubstr("threads"));
+  EXPECT_THAT(open([](auto& o) { o.prefetch = 0; }), HasSubstr("prefetch"));
+  EXPECT_THAT(open([](auto& o) { o.batch_data_rank = 1; }), HasSubstr("batch_data_size"));
+  EXPECT_THAT(open([](auto& o) { o.micro_batch_size = int64_t(1) << 30; }), HasSubstr("2^31"));
+}
+
+TEST(Loader, EndsWhileWorkersWaitOrWork) {
+  for (int taken = 0; taken < 8; ++taken) {
+    Loader loader(make_random("dummy", 1000, 64, 100, 3), options_for(64, 2, 3));
+    for (int i = 0; i < taken; ++i) loader.next();
+  }
+}
+
+TEST(Loader, CountsTheTimeItWaits) {
+  Loader loader(counting(4, 4), options_for(4, 2));
+  EXPECT_EQ(loader.waited_ms(), 0);
+  loader.next();
+  EXPECT_GT(loader.waited_ms(), 0);
+}
+
+// A dataset that takes its time, and fails when asked to.
+class Slow final : public SampledDataset {
+ public:
+  int64_t size() const override { return 4; }
+  void get(int64_t index, Sample& sample) const override {
+    if (index == 2) throw Error(Status::kUnavailable, "the disk went away");
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::fill(sample.tokens.begin(), sample.tokens.end(), 0);
+    sample.document_lengths.assign(1, int64_t(sample.tokens.size()));
+  }
+  std::string name() const override { return "slow"; }
+  std::vector<std::string> fingerprints() const override { return {}; }
+};
+
+TEST(Loader, WarnsOfSlowSamplesAndSaysWhichFailed) {
+  TemporaryDirectory folder;
+  log::set_file(folder.path() / "log");
+  LoaderOptions options = options_for(4, 1);
+  options.sample_warn_ms = 1;
+  options.use_loss_masking_spans = true;
+  {
+    Loader loader(std::make_shared<Slow>(), options);
+    loader.next();
+    loader.next();
+    EXPECT_EQ(message_of([&] { loader.next(); }, Status::kUnavailable),
+              "Failed to get sample 2 from dataset slow: the disk went away");
+  }
+  log::flush();
+  log::set_file({});
+  std::string text = read_file(folder.path() / "log");
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "Sample 1 from dataset slow took [0-9,]+\\.[0-9][0-9] ms to load"));
+  EXPECT_THAT(text, HasSubstr("dataset slow holds no spans"));
+}
+
+}  // namespace
+}  // namespace fastllm::data

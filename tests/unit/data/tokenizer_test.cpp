@@ -1,0 +1,113 @@
+#include "core/data/tokenizer.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <random>
+
+#include "core/data/utf8.hpp"
+#include "tests/unit/data/support.hpp"
+
+namespace fastllm::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(ByteTokenizer, EncodesTheExamples) {
+  byte_tokenizer::EncodeOptions both{true, true};
+  EXPECT_THAT(byte_tokenizer::encode("hi", both), ElementsAre(256, 104, 105, 257));
+  EXPECT_THAT(byte_tokenizer::encode("\xC3\xA9"), ElementsAre(195, 169));
+  EXPECT_THAT(byte_tokenizer::encode("", both), ElementsAre(256, 257));
+  EXPECT_EQ(byte_tokenizer::kVocabulary, 259);
+}
+
+TEST(ByteTokenizer, DecodesDroppingSpecialsAndReplacingInvalidBytes) {
+  auto decode = [](std::vector<int64_t> ids) { return byte_tokenizer::decode(ids); };
+  EXPECT_EQ(decode({256, 104, 258, 105, 257}), "hi");
+  EXPECT_EQ(decode({195, 169}), "\xC3\xA9");
+  EXPECT_EQ(decode({195, 104}), "\xEF\xBF\xBDh");
+  EXPECT_EQ(decode({}), "");
+  EXPECT_THAT(message_of(
+                  [&] {
+                    decode({1, 259});
+                  },
+                  Status::kInvalid),
+              AllOf(HasSubstr("found 259 at position 1"), HasSubstr("0 to 258")));
+  EXPECT_THAT(message_of([&] { decode({-1}); }, Status::kInvalid), HasSubstr("found -1"));
+}
+
+TEST(ByteTokenizer, RefusesInvalidTextWithTheOffset) {
+  EXPECT_THAT(message_of([] { byte_tokenizer::encode("abcdefghij\xFFk"); }, Status::kInvalid),
+              HasSubstr("0xff at offset 10"));
+}
+
+TEST(Utf8, KnowsWhatIsValid) {
+  for (const char* text :
+       {"", "plain ascii, more than eight", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80",
+        "\xEE\x80\x80", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF"}) {
+    EXPECT_EQ(find_invalid_utf8(text), std::string_view::npos) << text;
+  }
+  struct Bad {
+    const char* text;
+    size_t at;
+    const char* repaired;  // as Python's errors="replace" gives
+  };
+  const char* r = "\xEF\xBF\xBD";
+  auto times = [&](int n) {
+    std::string text;
+    for (int i = 0; i < n; ++i) text += r;
+    return text;
+  };
+  std::string one = times(1), two = times(2), three = times(3), four = times(4), one_a = one + "a",
+              a_one = "a" + one;
+  const Bad bad[] = {
+      {"\x80", 0, one.c_str()},               // a follower alone
+      {"\xC0\xAF", 0, two.c_str()},           // overlong
+      {"\xE0\x80\xAF", 0, three.c_str()},     // overlong
+      {"\xF0\x80\x80\x80", 0, four.c_str()},  // overlong
+      {"\xED\xA0\x80", 0, three.c_str()},     // a surrogate
+      {"\xF4\x90\x80\x80", 0, four.c_str()},  // above U+10FFFF
+      {"\xF5", 0, one.c_str()},               //
+      {"a\xE2\x82", 1, a_one.c_str()},        // cut: one character for both bytes
+      {"\xE2\x82"
+       "a",
+       0, one_a.c_str()},                //
+      {"\xF0\x9F\x98", 0, one.c_str()},  //
+  };
+  for (const Bad& c : bad) {
+    EXPECT_EQ(find_invalid_utf8(c.text), c.at) << c.text;
+    EXPECT_EQ(repair_utf8(c.text), c.repaired) << c.text;
+  }
+}
+
+TEST(Utf8, RepairsAsPythonDoes) {
+  const char* python = std::getenv("FASTLLM_JUDGES_PYTHON");
+  if (!python) GTEST_SKIP() << "FASTLLM_JUDGES_PYTHON names no Python";
+  TemporaryDirectory folder;
+  std::mt19937 random(11);
+  const char alphabet[] =
+      "a\x80\xBF\xC2\xC3\xA9\xE0\xA0\xE2\x82\xAC\xED\x9F\xF0\x90\x9F\xF4\x8F\xFF";
+  std::string bytes;
+  for (int i = 0; i < 20000; ++i) bytes += alphabet[random() % (sizeof(alphabet) - 1)];
+  write_file_atomic(folder.path() / "in", bytes);
+  std::string in = (folder.path() / "in").string(), out = (folder.path() / "out").string();
+  std::string command = std::string(python) + " -c \"open('" + out + "', 'wb').write(open('" + in +
+                        "', 'rb').read().decode('utf-8', 'replace').encode())\"";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(repair_utf8(bytes), read_file(out));
+}
+
+TEST(Utf8, MovesABorderBackOutOfACharacter) {
+  std::string text =
+      "a\xE2\x82\xAC"
+      "b\xFF\x80";
+  std::vector<size_t> borders;
+  for (size_t i = 0; i <= text.size() + 1; ++i) borders.push_back(utf8_border_before(text, i));
+  // Inside the euro sign: before it. After invalid bytes: where asked.
+  EXPECT_THAT(borders, ElementsAre(0, 1, 1, 1, 4, 5, 6, 7, 7));
+}
+
+}  // namespace
+}  // namespace fastllm::data
