@@ -1,0 +1,661 @@
+// Settings from resolved keys: sizes, intervals, ranks, cross-field rules, and what this version refuses.
+#include "core/train/settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/base/error.hpp"
+#include "core/config/resolve.hpp"
+#include "tests/unit/config/gpt_schema.hpp"
+
+namespace fastllm::train {
+namespace {
+
+using config::Node;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+Node resolved(const std::string& yaml) {
+  static const config::Schema schema = test::gpt_schema();
+  Node user = yaml.empty() ? Node::map() : config::parse_yaml(yaml, "t.yaml");
+  Node root = config::resolve(schema, user).root;
+  test::fill_gpt_defaults(root);
+  return root;
+}
+
+Settings made(const std::string& yaml, const Environment& environment = {}) {
+  Node root = resolved(yaml);
+  return make_settings(root, environment);
+}
+
+std::string text_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), Status::kInvalid);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const std::string& yaml, const Environment& environment = {}) {
+  return text_of([&] { made(yaml, environment); });
+}
+
+std::string refusal_of(const std::string& yaml, const Environment& environment = {}) {
+  return text_of([&] {
+    Node root = resolved(yaml);
+    Settings settings = make_settings(root, environment);
+    check_supported(settings, root, environment);
+  });
+}
+
+// ---------------------------------------------------------------- intervals
+
+TEST(Interval, IsDueEachNthIteration) {
+  Interval plain(100, 0), moved(30, 5), never;
+  EXPECT_TRUE(plain.enabled(100));
+  EXPECT_TRUE(plain.enabled(0));
+  EXPECT_FALSE(plain.enabled(150));
+  EXPECT_TRUE(moved.enabled(35));
+  EXPECT_FALSE(moved.enabled(30));
+  EXPECT_FALSE(never.enabled(100));
+  EXPECT_TRUE(plain.enabled());
+  EXPECT_FALSE(never.enabled());
+}
+
+TEST(Interval, CountsHowOftenItWasDue) {
+  EXPECT_EQ(Interval(100, 0).count(100), 2);
+  EXPECT_EQ(Interval(30, 0).count(100), 4);
+  EXPECT_EQ(Interval(30, 0).count(29), 1);
+  EXPECT_EQ(Interval(30, 5).count(4), 0);
+  EXPECT_EQ(Interval(30, 5).count(5), 1);
+  EXPECT_EQ(Interval().count(100), 0);
+}
+
+TEST(Interval, ReducesItsOffset) {
+  EXPECT_EQ(Interval(5, 7).offset, 2);
+  EXPECT_EQ(Interval(std::nullopt, 7).offset, 7);
+}
+
+TEST(Interval, KnowsWhatItIsPartOf) {
+  EXPECT_TRUE(Interval(200, 50).is_sub_interval_of({100, 50}));
+  EXPECT_FALSE(Interval(200, 50).is_sub_interval_of({100, 0}));
+  EXPECT_FALSE(Interval(100, 0).is_sub_interval_of({200, 0}));
+  EXPECT_TRUE(Interval().is_sub_interval_of({}));
+  EXPECT_TRUE(Interval().is_sub_interval_of({7, 0}));
+  EXPECT_FALSE(Interval(7, 0).is_sub_interval_of({}));
+}
+
+TEST(Settings, ReducesAndNotesOffsets) {
+  Node root = resolved("training: {logs: {interval: 5, offset: 7}}");
+  Settings settings = make_settings(root, {});
+  EXPECT_EQ(settings.training.logs.offset, 2);
+  EXPECT_EQ(root.get<int64_t>("training.logs.offset"), 2);
+  EXPECT_THAT(
+      settings.notes,
+      ElementsAre("t.yaml:1: training.logs.offset: 7 is reduced modulo the interval 5 to 2"));
+}
+
+TEST(Settings, RefusesIntervalsThatDoNotFitTogether) {
+  const std::string folder = "run: {experiment_dir: x}\n";
+  EXPECT_EQ(error_of(folder + "training: {checkpoint: {interval: 3}, shutdown: {interval: 4}}"),
+            "t.yaml:2: training.shutdown.interval: is not a sub-interval of training.checkpoint: "
+            "expected a multiple of "
+            "training.checkpoint.interval (3), found 4; write 3 or 6");
+  EXPECT_EQ(error_of(folder + "training: {checkpoint: {interval: 8}, shutdown: {interval: 4}}"),
+            "t.yaml:2: training.shutdown.interval: is not a sub-interval of training.checkpoint: "
+            "expected a multiple of "
+            "training.checkpoint.interval (8), found 4; write 8");
+  EXPECT_EQ(error_of("training: {logs: {interval: 10}, wandb: {alert: {interval: 15}}}"),
+            "t.yaml:1: training.wandb.alert.interval: is not a sub-interval of training.logs: "
+            "expected a multiple of "
+            "training.logs.interval (10), found 15; write 10 or 20");
+  EXPECT_EQ(error_of("training: {shutdown: {interval: 4}}"),
+            "t.yaml:1: training.shutdown.interval: is not a sub-interval of training.checkpoint, "
+            "whose interval is null; "
+            "write training.checkpoint.interval: 4");
+  EXPECT_EQ(error_of(folder +
+                     "training: {checkpoint: {interval: 3, offset: 1}, shutdown: {interval: 6}}"),
+            "training.shutdown.offset: is not a sub-interval of training.checkpoint: expected an "
+            "offset that leaves 1 "
+            "when divided by training.checkpoint.interval (3), as training.checkpoint.offset does, "
+            "found 0; write 1");
+  EXPECT_EQ(
+      error_of(
+          folder +
+          "training: {checkpoint: {interval: 3, offset: 1}, shutdown: {interval: 6, offset: 4}}"),
+      "no error");
+}
+
+TEST(Settings, WantsAFolderToSaveIn) {
+  const std::string rest =
+      ": expected run.experiment_dir to be set too, found null; write run.experiment_dir: FOLDER, "
+      "or leave this out";
+  EXPECT_EQ(error_of("training: {checkpoint: {interval: 3}}"),
+            "t.yaml:1: training.checkpoint.interval" + rest);
+  EXPECT_EQ(error_of("training: {export: {interval: 3}}"),
+            "t.yaml:1: training.export.interval" + rest);
+  EXPECT_EQ(error_of("run: {tensor_logs: {save: true}}"), "t.yaml:1: run.tensor_logs.save" + rest);
+}
+
+TEST(Settings, ValidationNeedsANumberOfSteps) {
+  EXPECT_EQ(error_of("training: {validation: {interval: 3}}"),
+            "training.validation.iterations: expected a number of steps, since "
+            "training.validation.interval is set, "
+            "found null; write for example 10");
+}
+
+// ---------------------------------------------------------------- batch
+
+struct BatchCase {
+  const char* yaml;
+  int64_t ranks;
+  int64_t micro, depth, breadth, sequential, total;
+};
+
+TEST(Batch, SizesFollowFromTheGivenOnes) {
+  const BatchCase cases[] = {
+      {"{}", 1, 1, 1, 1, 1, 1},
+      {"{batch_size: 8, depth_first_micro_batches: 4}", 1, 2, 4, 1, 4, 8},
+      {"{batch_size: 480, micro_batch_size: 60}", 8, 60, 1, 1, 1, 480},
+      {"{batch_size: 64, micro_batch_size: 2}", 1, 2, 32, 1, 32, 64},
+      {"{batch_size: 64, micro_batch_size: 2, breadth_first_micro_batches: 4}", 1, 2, 8, 4, 32, 64},
+      {"{batch_size: 64, micro_batch_size: 2, depth_first_micro_batches: 4}", 1, 2, 4, 8, 32, 64},
+      {"{batch_size: 64, micro_batch_size: 2, depth_first_micro_batches: 4, "
+       "breadth_first_micro_batches: 8}",
+       1, 2, 4, 8, 32, 64},
+      {"{micro_batch_size: 3, depth_first_micro_batches: 2, breadth_first_micro_batches: 2}", 2, 3,
+       2, 2, 4, 24},
+      {"{depth_first_micro_batches: 3}", 1, 1, 3, 1, 3, 3},
+      {"{micro_batch_size: 4}", 8, 4, 1, 1, 1, 32},
+  };
+  for (const BatchCase& c : cases) {
+    Node root = resolved(std::string("batch: ") + c.yaml);
+    BatchSettings batch =
+        make_settings(root, {.world_size = c.ranks, .rank = 0, .local_world_size = 1}).batch;
+    EXPECT_EQ(batch.micro_batch_size, c.micro) << c.yaml;
+    EXPECT_EQ(batch.depth_first_micro_batches, c.depth) << c.yaml;
+    EXPECT_EQ(batch.breadth_first_micro_batches, c.breadth) << c.yaml;
+    EXPECT_EQ(batch.sequential_micro_batches, c.sequential) << c.yaml;
+    EXPECT_EQ(batch.batch_size, c.total) << c.yaml;
+    EXPECT_EQ(root.get<int64_t>("batch.batch_size"), c.total) << c.yaml;
+    EXPECT_EQ(root.get<int64_t>("batch.micro_sequence_length"), 2048) << c.yaml;
+  }
+}
+
+TEST(Batch, PipelinesPreferBreadth) {
+  BatchSettings batch = made(
+                            "batch: {batch_size: 64, micro_batch_size: 2}\nmodel: {distributed: "
+                            "{pipeline_parallel: 2}}",
+                            {.world_size = 2, .rank = 0, .local_world_size = 2})
+                            .batch;
+  EXPECT_EQ(batch.depth_first_micro_batches, 1);
+  EXPECT_EQ(batch.breadth_first_micro_batches, 32);
+}
+
+TEST(Batch, SizesThatDoNotDivideAreNamed) {
+  EXPECT_EQ(error_of("batch: {batch_size: 7, micro_batch_size: 2}"),
+            "t.yaml:1: batch.batch_size: expected a multiple of batch.micro_batch_size times "
+            "data-parallel ranks = 2, "
+            "found 7: 7%2!=0; write 6 or 8");
+  EXPECT_EQ(error_of("batch: {batch_size: 1, micro_batch_size: 2}"),
+            "t.yaml:1: batch.batch_size: expected a multiple of batch.micro_batch_size times "
+            "data-parallel ranks = 2, "
+            "found 1: 1%2!=0; write 2");
+  EXPECT_EQ(error_of("batch: {batch_size: 7, depth_first_micro_batches: 2}"),
+            "t.yaml:1: batch.batch_size: expected a multiple of the number of micro-batches times "
+            "data-parallel ranks = "
+            "2, found 7: 7%2!=0; write 6 or 8");
+  EXPECT_EQ(error_of("batch: {batch_size: 8, micro_batch_size: 1, depth_first_micro_batches: 3}"),
+            "t.yaml:1: batch.depth_first_micro_batches: expected a divisor of the 8 micro-batches "
+            "that batch_size and "
+            "micro_batch_size ask for, found 3: 8%3!=0");
+  EXPECT_EQ(error_of("batch: {batch_size: 8, micro_batch_size: 1, breadth_first_micro_batches: 3}"),
+            "t.yaml:1: batch.breadth_first_micro_batches: expected a divisor of the 8 "
+            "micro-batches that batch_size and "
+            "micro_batch_size ask for, found 3: 8%3!=0");
+  EXPECT_EQ(error_of("batch: {batch_size: 8, micro_batch_size: 1, depth_first_micro_batches: 2, "
+                     "breadth_first_micro_batches: 2}"),
+            "t.yaml:1: batch.depth_first_micro_batches: expected depth_first_micro_batches times "
+            "breadth_first_micro_batches to be 8, what batch_size and micro_batch_size ask for, "
+            "found 2 times 2; leave "
+            "one out");
+  EXPECT_EQ(error_of("batch: {sequence_length: 100, micro_sequence_length: 30}"),
+            "t.yaml:1: batch.micro_sequence_length: expected a divisor of batch.sequence_length "
+            "(100), found 30: "
+            "100%30!=0");
+  EXPECT_EQ(
+      error_of("batch: {micro_batch_size: 9223372036854775807, depth_first_micro_batches: 2}"),
+      "t.yaml:1: batch: expected sizes whose product fits in 64 bits, found 9223372036854775807 "
+      "times 2");
+}
+
+TEST(Batch, AGivenNumberOfMicroBatchesIsReplaced) {
+  EXPECT_THAT(made("batch: {sequential_micro_batches: 3}").notes,
+              ElementsAre("t.yaml:1: batch.sequential_micro_batches: 3 is replaced by 1, which "
+                          "follows from the other "
+                          "sizes"));
+}
+
+TEST(Settings, PhasesTakeTheReferencesNumbersOfSamples) {
+  Settings settings = made(
+      "training: {train_iters: 100, test_iters: 3, validation: {interval: 30, iterations: 5}}\n"
+      "batch: {batch_size: 8}");
+  EXPECT_EQ(settings.samples(Phase::kTraining), 800);
+  EXPECT_EQ(settings.samples(Phase::kTest), 24);
+  EXPECT_EQ(settings.samples(Phase::kValidation), 200);
+  settings = made(
+      "training: {train_iters: 90, validation: {interval: 30, iterations: 5}}\nbatch: {batch_size: "
+      "8}");
+  EXPECT_EQ(settings.samples(Phase::kValidation), 8 * 5 * 4);
+  EXPECT_EQ(made("training: {train_iters: 100}").samples(Phase::kValidation), 0);
+  EXPECT_EQ(
+      made("training: {validation: {interval: 30, iterations: 5}}").samples(Phase::kValidation), 0);
+}
+
+TEST(Settings, RefusesMoreTokensThanCanBeCounted) {
+  EXPECT_EQ(
+      error_of("training: {train_iters: 9223372036854775807}"),
+      "t.yaml:1: training.train_iters: expected a number of tokens that fits in 64 bits, found "
+      "9223372036854775807 steps of 1 samples of 2048 tokens");
+  EXPECT_THAT(error_of("training: {test_iters: 9223372036854775807}"),
+              HasSubstr("t.yaml:1: training.test_iters: "));
+  EXPECT_THAT(
+      error_of("training: {train_iters: 1000000, validation: {interval: 1, iterations: "
+               "9223372036854775807}}"),
+      HasSubstr("t.yaml:1: training.validation.iterations: expected a number of tokens that fits"));
+}
+
+TEST(Settings, ASequenceFitsTheTableOfPositions) {
+  EXPECT_EQ(error_of("training: {train_iters: 1}\nbatch: {sequence_length: 4096}"),
+            "t.yaml:2: batch.sequence_length: expected at most "
+            "model.base_model.max_position_embeddings (2048), found "
+            "4096; shorten the sequence or enlarge the table");
+  EXPECT_EQ(error_of("training: {train_iters: 1}\nbatch: {sequence_length: 4096}\n"
+                     "model: {base_model: {transformer: {rotary: {type: default}}}}"),
+            "no error");
+}
+
+// ---------------------------------------------------------------- ranks and seeds
+
+TEST(Settings, RanksComeFromTheEnvironmentUnlessGiven) {
+  Node root = resolved("");
+  DistributedSettings ranks =
+      make_settings(root, {.world_size = 4, .rank = 3, .local_world_size = 2}).distributed;
+  EXPECT_EQ(ranks.world_size, 4);
+  EXPECT_EQ(ranks.rank, 3);
+  EXPECT_EQ(ranks.data_parallel, 4);
+  EXPECT_EQ(root.get<int64_t>("model.distributed.local_world_size"), 2);
+  ranks = made(
+              "model: {distributed: {world_size: 8, tensor_parallel: 2, local_world_size: 2, "
+              "sequence_data_parallel: 2}}")
+              .distributed;
+  EXPECT_EQ(ranks.world_size, 8);
+  EXPECT_EQ(ranks.data_parallel, 4);
+  EXPECT_EQ(ranks.batch_data_parallel, 2);
+}
+
+TEST(Settings, RefusesRanksThatDoNotDivide) {
+  auto error = [](const std::string& yaml) {
+    return error_of("model: {distributed: " + yaml + "}");
+  };
+  EXPECT_EQ(error("{world_size: 3, tensor_parallel: 2, local_world_size: 2}"),
+            "t.yaml:1: model.distributed.world_size: expected a multiple of tensor_parallel times "
+            "pipeline_parallel = 2, "
+            "found 3");
+  EXPECT_EQ(error("{world_size: 4, sequence_data_parallel: 3}"),
+            "t.yaml:1: model.distributed.sequence_data_parallel: expected a divisor of the 4 "
+            "data-parallel ranks, found 3");
+  EXPECT_EQ(error("{world_size: 2, rank: 2}"),
+            "t.yaml:1: model.distributed.rank: expected less than model.distributed.world_size "
+            "(2), found 2");
+  EXPECT_EQ(error("{world_size: 2, tensor_parallel: 2, local_world_size: 1}"),
+            "t.yaml:1: model.distributed.local_world_size: expected a multiple of tensor_parallel "
+            "(2), found 1");
+}
+
+TEST(Settings, AllBrokenRulesComeTogether) {
+  EXPECT_EQ(error_of("training: {checkpoint: {interval: 3}, validation: {interval: 2}}\n"
+                     "batch: {batch_size: 7, micro_batch_size: 2}"),
+            "t.yaml:2: batch.batch_size: expected a multiple of batch.micro_batch_size times "
+            "data-parallel ranks = 2, "
+            "found 7: 7%2!=0; write 6 or 8\n"
+            "t.yaml:1: training.checkpoint.interval: expected run.experiment_dir to be set too, "
+            "found null; write "
+            "run.experiment_dir: FOLDER, or leave this out\n"
+            "training.validation.iterations: expected a number of steps, since "
+            "training.validation.interval is set, "
+            "found null; write for example 10");
+}
+
+TEST(Settings, SequenceTensorParallelNeedsTensorParallel) {
+  Node root = resolved("model: {distributed: {sequence_tensor_parallel: true}}");
+  EXPECT_THAT(make_settings(root, {}).notes,
+              ElementsAre("t.yaml:1: model.distributed.sequence_tensor_parallel: true is replaced "
+                          "by false, since there "
+                          "is one tensor-parallel rank"));
+  EXPECT_FALSE(root.get<bool>("model.distributed.sequence_tensor_parallel"));
+}
+
+TEST(Settings, SeedsAreSumsModulo2To64) {
+  auto shifts = [](const std::string& text) {
+    return made("model: {distributed: {seed: 10, pp_gen_init_seed_shift: " + text +
+                ", tp_gen_init_seed_shift: 5}}")
+        .distributed.initialization_seed;
+  };
+  EXPECT_EQ(shifts("0"), 15u);
+  EXPECT_EQ(shifts("18446744073709551616"), 15u);
+  EXPECT_EQ(shifts("-1"), 14u);
+  DistributedSettings one = made("").distributed,
+                      other = made("model: {distributed: {seed: 1235}}").distributed;
+  EXPECT_EQ(one.data_seed, 1234u);
+  EXPECT_EQ(other.initialization_seed - one.initialization_seed, 1u);
+  EXPECT_EQ(other.training_seed - one.training_seed, 1u);
+  EXPECT_NE(one.training_seed, one.initialization_seed);
+}
+
+class Variables : public testing::Test {
+ protected:
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
+  static void clear() {
+    for (const char* name : {"WORLD_SIZE", "RANK", "LOCAL_WORLD_SIZE"}) unsetenv(name);
+  }
+};
+
+TEST_F(Variables, AreRead) {
+  Environment none = Environment::from_process();
+  EXPECT_FALSE(none.world_size || none.rank || none.local_world_size);
+  setenv("WORLD_SIZE", "4", 1);
+  setenv("RANK", "3", 1);
+  setenv("LOCAL_WORLD_SIZE", "2", 1);
+  Environment environment = Environment::from_process();
+  EXPECT_EQ(environment.world_size, 4);
+  EXPECT_EQ(environment.rank, 3);
+  EXPECT_EQ(environment.local_world_size, 2);
+}
+
+TEST_F(Variables, ThatHoldNoNumberAreNamedTogether) {
+  setenv("WORLD_SIZE", "0", 1);
+  setenv("RANK", "one", 1);
+  EXPECT_EQ(text_of([] { Environment::from_process(); }),
+            "environment: WORLD_SIZE: expected an integer of at least 1, found \"0\"; unset it, or "
+            "start with a launcher "
+            "that sets it\n"
+            "environment: RANK: expected an integer of at least 0, found \"one\"; unset it, or "
+            "start with a launcher that "
+            "sets it");
+}
+
+TEST_F(Variables, ThatContradictEachOtherAreNamed) {
+  setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(text_of([] { Environment::from_process(); }),
+            "environment: RANK: expected the number of this process, since WORLD_SIZE is 2, found "
+            "nothing; start with a "
+            "launcher that sets both, or unset WORLD_SIZE");
+}
+
+// ---------------------------------------------------------------- the rest
+
+TEST(Settings, ReadsWhatThePartsNeed) {
+  Settings settings = made(
+      "run: {experiment_dir: out/run-3.1/, threads: 3}\n"
+      "model: {multi_stage: {zero_stage: 3, layers_per_stage: 2}}\n"
+      "training:\n"
+      "  checkpoint: {interval: 10, keep: null, keep_every: 4, callback: {script: 'say \"a b\"', "
+      "environment: {A: b}}}\n"
+      "  num_workers: 4\n"
+      "  prefetch_factor: 3\n"
+      "  recompute_activations: true\n"
+      "data: {sampling: {seed: 5, shuffle: full}, datasets: {Test: {type: random}}}\n"
+      "optimizer: {learning_rate: {base: 1e-3, minimum: 1e-4, warmup_iterations: 10, "
+      "decay_iterations: 110,\n"
+      "            decay_style: cosine}, beta_2: 0.95, gradient_scaler: {constant: 0}}\n");
+  EXPECT_EQ(settings.run.experiment_name, "run-3.1");
+  EXPECT_EQ(settings.run.threads, 3);
+  EXPECT_EQ(settings.multi_stage.num_weight_buffers, 2);
+  EXPECT_EQ(settings.multi_stage.num_gradient_buffers, 2);
+  EXPECT_EQ(settings.multi_stage.layers_per_stage, 2.0);
+  EXPECT_EQ(settings.training.checkpoint.keep, std::nullopt);
+  EXPECT_EQ(settings.training.checkpoint.keep_every, 4);
+  EXPECT_THAT(settings.training.checkpoint.callback.script, ElementsAre("say", "a b"));
+  EXPECT_EQ(settings.training.checkpoint.callback.environment.at(0).second, "b");
+  EXPECT_EQ(settings.training.num_workers, 4);
+  EXPECT_EQ(settings.training.prefetch_factor, 3);
+  EXPECT_TRUE(settings.training.recompute_activations);
+  EXPECT_EQ(settings.data.seed, 5);
+  EXPECT_EQ(settings.data.shuffle, "full");
+  EXPECT_TRUE(settings.data.dataset(Phase::kTraining).is_null());
+  EXPECT_EQ(settings.data.dataset(Phase::kTest).get<std::string>("name"), "dummy");
+  EXPECT_NEAR(settings.optimizer.learning_rate.at(60), 5.5e-4, 1e-12);
+  EXPECT_EQ(settings.optimizer.adamw.beta_2, 0.95);
+  EXPECT_EQ(settings.optimizer.constant_loss_scale, std::nullopt);
+  EXPECT_EQ(made("").run.experiment_name, "default");
+  EXPECT_EQ(made("run: {experiment_name: mine, experiment_dir: x}").run.experiment_name, "mine");
+}
+
+TEST(Settings, NamesTheKeyOfABadLearningRate) {
+  EXPECT_THAT(error_of("optimizer: {learning_rate: {decay_style: cosine}}"),
+              HasSubstr("optimizer.learning_rate.decay_"));
+  EXPECT_THAT(error_of("optimizer: {learning_rate: {schedule: nonsense}}"),
+              HasSubstr("t.yaml:1: optimizer.learning_rate.schedule: expected"));
+}
+
+TEST(Settings, RefusesABetaThatLetsNothingIn) {
+  EXPECT_EQ(error_of("optimizer: {beta_1: 1}"),
+            "t.yaml:1: optimizer.beta_1: expected a number below 1, found 1: no gradient would "
+            "ever count; write for "
+            "example 0.9");
+}
+
+TEST(Settings, FormatsWithoutOptimizerStateRefuseIt) {
+  Node root = resolved("training: {export: {format: llama}}");
+  make_settings(root, {});
+  EXPECT_FALSE(root.get<bool>("training.export.optimizer_state"));
+  EXPECT_EQ(
+      error_of("training: {export: {format: llama, optimizer_state: true}}"),
+      "t.yaml:1: training.export.optimizer_state: expected false, since training.export.format is "
+      "llama, which "
+      "holds no optimizer state, found true; write false, or training.export.format: distributed");
+  EXPECT_EQ(error_of("pretrained: {format: qwen2, optimizer_state: true}"),
+            "t.yaml:1: pretrained.optimizer_state: expected false, since pretrained.format is "
+            "qwen2, which holds no "
+            "optimizer state, found true; write false, or pretrained.format: distributed");
+}
+
+TEST(Settings, NotesKeysThatDoNothing) {
+  EXPECT_THAT(
+      made("data: {sampling: {gpu: true}}").notes,
+      ElementsAre("t.yaml:1: data.sampling.gpu: no effect here: the order is always the CPU's"));
+  EXPECT_THAT(made("data: {path: x, datasets: {Test: {type: random}}}").notes,
+              ElementsAre("t.yaml:1: data.path: no effect, since data.datasets is set"));
+  EXPECT_THAT(made("").notes, IsEmpty());
+}
+
+TEST(Settings, ALegacySplitHasThreeParts) {
+  EXPECT_EQ(
+      error_of("data: {split: [1, 2, 3, 4]}"),
+      "t.yaml:1: data.split: expected at most 3 numbers (training, validation, test), found 4");
+}
+
+TEST(Plan, SaysHowProgressIsKept) {
+  EXPECT_THAT(plan_lines(made("run: {experiment_dir: x}\ntraining: {train_iters: 1000}")),
+              ElementsAre("checkpoints: none - all progress is lost if the run stops"));
+  EXPECT_THAT(
+      plan_lines(
+          made("run: {experiment_dir: x}\ntraining: {train_iters: 9, checkpoint: {interval: 3}}")),
+      ElementsAre("checkpoints: every 3 iterations and at the end, the last 5 are kept"));
+  EXPECT_THAT(
+      plan_lines(made("run: {experiment_dir: x}\n"
+                      "training: {train_iters: 9, checkpoint: {interval: 3, offset: 1, keep: null, "
+                      "keep_every: 4}}")),
+      ElementsAre("checkpoints: every 3 iterations from 1 and at the end, all are kept, and each "
+                  "4th for good"));
+  EXPECT_THAT(plan_lines(made("")), IsEmpty());
+}
+
+// ---------------------------------------------------------------- not done yet
+
+TEST(Supported, DefaultsAre) { EXPECT_EQ(refusal_of(""), "no error"); }
+
+struct Refusal {
+  const char *yaml, *sentence;
+};
+
+TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
+  const std::string folder = "run: {experiment_dir: x}\n";
+  const Refusal cases[] = {
+      {"model: {distributed: {world_size: 2}}",
+       "model.distributed.world_size: world_size = 2 is not supported yet by this version; start "
+       "one process, and write "
+       "world_size: 1 or leave it out"},
+      {"model: {distributed: {training_dtype: bf16}}",
+       "model.distributed.training_dtype: bfloat16 is not supported yet by this version; write "
+       "training_dtype: float32"},
+      {"model: {distributed: {optimization_dtype: fp64}}",
+       "model.distributed.optimization_dtype: float64 is not supported yet by this version; write "
+       "optimization_dtype: "
+       "float32"},
+      {"optimizer: {gradient_scaler: {constant: 8}}",
+       "optimizer.gradient_scaler.constant: a scale of the loss is not supported yet by this "
+       "version; leave the key out: "
+       "float32 needs none"},
+      {"model: {multi_stage: {debug_layer_outputs: 2}}",
+       "model.multi_stage.debug_layer_outputs: logging of tensors is not supported yet by this "
+       "version; leave the key "
+       "out"},
+      {"model: {multi_stage: {debug_activation_memory: true}}",
+       "model.multi_stage.debug_activation_memory: logging of memory by layer is not supported yet "
+       "by this version; "
+       "leave the key out"},
+      {"schedule: {debug_schedule: true}",
+       "schedule.debug_schedule: logging of the schedule is not supported yet by this version; "
+       "leave the key out"},
+      {"schedule: {debug_send_recv: true}",
+       "schedule.debug_send_recv: logging of the schedule is not supported yet by this version; "
+       "leave the key out"},
+      {"schedule: {profile_schedule: true}",
+       "schedule.profile_schedule: logging of the schedule is not supported yet by this version; "
+       "leave the key out"},
+      {"schedule: {skip_step: true}",
+       "schedule.skip_step: a step without update is not supported yet by this version; leave the "
+       "key out"},
+      {"profiling: {cpu: true, trace: true}",
+       "profiling.cpu: profiling is not supported yet by this version; leave the key out"},
+      {"pretrained: {path: x}",
+       "pretrained.path: starting from a checkpoint of elsewhere is not supported yet by this "
+       "version; leave the key "
+       "out; a run resumes from its own checkpoints without it"},
+      {"training: {export: {callback: {script: ls}}}",
+       "training.export.callback.script: a script after each save is not supported yet by this "
+       "version; leave the key "
+       "out"},
+      {"training: {checkpoint: {callback: {script: [ls]}}}",
+       "training.checkpoint.callback.script: a script after each save is not supported yet by this "
+       "version; leave the "
+       "key out"},
+      {"batch: {sequence_length: 64, micro_sequence_length: 32}",
+       "batch.micro_sequence_length: computing a sample in pieces is not supported yet by this "
+       "version; write 64 or "
+       "leave the key out"},
+      {"training: {train_iters: 2}",
+       "data.datasets.Training: expected a dataset, since this phase takes 2 samples, found none; "
+       "write for example "
+       "{type: memmap, path: PREFIX}"},
+      {"training: {test_iters: 2}\ndata: {datasets: {Training: {type: random}}}",
+       "data.datasets.Test: expected a dataset, since this phase takes 2 samples, found none; "
+       "write for example {type: "
+       "memmap, path: PREFIX}"},
+  };
+  for (const Refusal& c : cases) {
+    std::string found = refusal_of(c.yaml), sentence = c.sentence;
+    EXPECT_TRUE(found == sentence || found == "t.yaml:1: " + sentence) << found << "\nexpected\n"
+                                                                       << sentence;
+  }
+  EXPECT_EQ(refusal_of(folder + "training: {export: {interval: 4}}"),
+            "t.yaml:2: training.export.interval: export is not supported yet by this version; "
+            "leave the key out, and use "
+            "training.checkpoint");
+  EXPECT_EQ(
+      refusal_of("model: {distributed: {world_size: 2, tensor_parallel: 2, local_world_size: 2}}"),
+      "t.yaml:1: model.distributed.world_size: world_size = 2 is not supported yet by this "
+      "version; start one "
+      "process, and write world_size: 1 or leave it out\n"
+      "t.yaml:1: model.distributed.local_world_size: local_world_size = 2 is not supported yet by "
+      "this version; "
+      "start one process, and write local_world_size: 1 or leave it out\n"
+      "t.yaml:1: model.distributed.tensor_parallel: tensor_parallel = 2 is not supported yet by "
+      "this version; start "
+      "one process, and write tensor_parallel: 1 or leave it out");
+}
+
+TEST(Supported, RefusesALauncherThatSaysSomethingElse) {
+  EXPECT_EQ(refusal_of("model: {distributed: {world_size: 1, rank: 0, local_world_size: 1}}",
+                       {.world_size = 4, .rank = 2, .local_world_size = 3}),
+            "t.yaml:1: model.distributed.world_size: expected 4, as the variable WORLD_SIZE says, "
+            "found 1; leave the key "
+            "out\n"
+            "t.yaml:1: model.distributed.rank: expected 2, as the variable RANK says, found 0; "
+            "leave the key out\n"
+            "t.yaml:1: model.distributed.local_world_size: expected 3, as the variable "
+            "LOCAL_WORLD_SIZE says, found 1; "
+            "leave the key out");
+}
+
+TEST(Supported, RefusesDatasetsOfLaterWhenTheirPhaseTakesPlace) {
+  auto training = [](const std::string& dataset, int iterations = 1) {
+    return refusal_of("training: {train_iters: " + std::to_string(iterations) +
+                      "}\ndata: {datasets: {Training: " + dataset + "}}");
+  };
+  const std::string rest =
+      " is not supported yet by this version; use memmap, concatenated, slice, file, random, "
+      "sampled "
+      "or blended";
+  const std::string at = "t.yaml:2: data.datasets.Training";
+  EXPECT_EQ(training("{type: fim, dataset: {type: random}}"),
+            at + ".type: a dataset of type fim" + rest);
+  EXPECT_EQ(training("{type: legacy}"), at + ".type: a dataset of type legacy" + rest);
+  EXPECT_EQ(training("{type: test_slow}"), at + ".type: a dataset of type test_slow" + rest);
+  EXPECT_EQ(training("{type: slice, dataset: {type: concatenated_memmap, path: x}}"),
+            at + ".dataset.type: a dataset of type concatenated_memmap" + rest);
+  EXPECT_EQ(
+      training("{type: blended, weights: [1, 1], datasets: [{type: random}, {type: test_slow}]}"),
+      at + ".datasets.1.type: a dataset of type test_slow" + rest);
+  EXPECT_EQ(training("{type: test_slow}", 0), "no error");
+  EXPECT_EQ(
+      training(
+          "{type: sampled, dataset: {type: random}, sampling: {use_loss_masking_spans: true}}"),
+      at + ".sampling.use_loss_masking_spans: a choice for one dataset alone is not supported yet "
+           "by this version; "
+           "write data.sampling.use_loss_masking_spans, for all");
+  EXPECT_EQ(training("{type: blended, weights: [1, 2], datasets: [{type: random}, {type: sampled, "
+                     "dataset: {type: memmap, "
+                     "path: x}, sampling: {seed: 3}}]}"),
+            "no error");
+}
+
+TEST(Supported, ChecksDefinitionsOfDatasets) {
+  const std::string start = "training: {train_iters: 1}\ndata: {datasets: {Training: ";
+  EXPECT_EQ(
+      refusal_of(start +
+                 "{type: blended, weights: [1], datasets: [{type: random}, {type: random}]}}}"),
+      "t.yaml:2: data.datasets.Training.weights: expected one weight for each of the 2 datasets, "
+      "found 1");
+  EXPECT_EQ(
+      refusal_of(start + "{type: slice, begin: 0.5, end: 0.5, dataset: {type: memmap, path: x}}}}"),
+      "t.yaml:2: data.datasets.Training.end: expected more than begin (0.5), found 0.5");
+}
+
+TEST(Supported, RefusesTheLegacyDefinition) {
+  EXPECT_EQ(refusal_of("training: {train_iters: 1}\ndata: {path: some/prefix}"),
+            "t.yaml:2: data.path: the legacy definition of datasets is not supported yet by this "
+            "version; write "
+            "data.datasets.Training instead");
+}
+
+}  // namespace
+}  // namespace fastllm::train
