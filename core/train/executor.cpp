@@ -170,13 +170,13 @@ struct Executor::Impl {
     for (const WiredLayer& layer : wiring.layers)
       for (const Input& i : layer.inputs) {
         if (i.value >= 0) continue;
-        const int64_t found =
-            i.entry == kCuSeqlens ? pass.cu_shape[0] : int64_t(grids[i.entry]->size());
-        if (i.entry == kCuSeqlens ? found == 0 : found != tokens)
-          throw Error(Status::kInternal, fmt::format("expected a batch of {} tokens with the "
-                                                     "entries that the model reads, found entry "
-                                                     "number {} with {} values",
-                                                     tokens, i.entry, found));
+        const size_t found =
+            i.entry == kCuSeqlens ? batch.cu_seqlens.size() : grids[i.entry]->size();
+        if (i.entry == kCuSeqlens ? found > 0 : found == size_t(tokens)) continue;
+        throw Error(Status::kInternal,
+                    fmt::format("expected a batch of {} tokens with the entries that the model "
+                                "reads, found {} with {} values",
+                                tokens, batch_entry_name(i.entry), found));
       }
   }
 
@@ -420,16 +420,23 @@ struct Executor::Impl {
     }
   }
 
-  // Every value was used as often as the wiring says: forward and backward of all layers ran, each
-  // once.
+  // Every value was used as often as the wiring says and nothing waits for a backward: all layers ran, each once.
   void check_finished() const {
-    for (const Pass& pass : passes)
+    for (const Pass& pass : passes) {
       for (size_t v = 0; v < pass.values.size(); ++v)
-        if (pass.values[v].uses != 0)
+        if (pass.values[v].uses > 0 || pass.values[v].gradient.data)
+          throw Error(
+              Status::kInternal,
+              fmt::format("expected the schedule to use up output {}, found it left over in "
+                          "micro-batch {}",
+                          wiring.values[v].name, pass.index));
+      for (size_t l = 0; l < pass.saved.size(); ++l)
+        if (pass.saved[l])
           throw Error(Status::kInternal,
-                      fmt::format("expected the schedule to use up output {} of micro-batch {}, "
-                                  "found it waiting for {} more",
-                                  wiring.values[v].name, pass.index, pass.values[v].uses));
+                      fmt::format("expected the schedule to run backward of layer {}, found it "
+                                  "waiting in micro-batch {}",
+                                  description.layers[l].name, pass.index));
+    }
   }
 
   StepOutput result() const {

@@ -15,11 +15,12 @@ namespace {
 bool is_type(const DLDataType& t, int code, int bits) {
   return t.code == code && t.bits == bits && t.lanes == 1;
 }
+constexpr const char* kNames[kBatchEntries] = {"tokens", "labels", "positions", "documents",
+                                               "cu_seqlens"};
+
 bool is_float32(const DLDataType& t) { return t.bits == 0 || is_type(t, kDLFloat, 32); }
 
 int batch_entry(const model::Layer& layer, const model::Port& port) {
-  static constexpr const char* kNames[] = {"tokens", "labels", "positions", "documents",
-                                           "cu_seqlens"};
   const auto found = std::find(std::begin(kNames), std::end(kNames), port.name);
   if (found == std::end(kNames))
     throw Error(
@@ -74,6 +75,8 @@ bool takes_gradient(const model::Port& port) {
 }
 
 }  // namespace
+
+const char* batch_entry_name(int entry) { return kNames[entry]; }
 
 Wiring make_wiring(const model::Description& d) {
   Wiring w;

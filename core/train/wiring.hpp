@@ -11,6 +11,7 @@ namespace fastllm::train {
 
 // Entries of data::Batch, in the order of the executor's tensors.
 enum BatchEntry { kTokens, kLabels, kPositions, kDocuments, kCuSeqlens, kBatchEntries };
+const char* batch_entry_name(int entry);
 
 struct Value {  // one output of one layer
   int layer = 0, output = 0;
