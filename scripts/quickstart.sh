@@ -77,8 +77,7 @@ import json, math, pathlib, sys
 folders = sorted(pathlib.Path(sys.argv[1], "runs").iterdir(), key=lambda p: int(p.name))
 lines = [json.loads(line) for folder in folders for line in (folder / "metrics.jsonl").open()]
 held_out = [m for m in lines if m["phase"].startswith("validation")][-1]
-loss = held_out["losses"]["language_model_loss"]
-print(f"Held-out Python source: {loss / math.log(2):.3f} bits per byte (guessing: 8; knowing the byte before: about 3.6).")
+print(f"Held-out Python source: {held_out['language_model_loss'] / math.log(2):.3f} bits per byte (guessing: 8; knowing the byte before: about 3.6).")
 EOF
 cat <<EOF
 

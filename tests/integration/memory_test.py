@@ -6,8 +6,9 @@ What is expected comes from tests/fixtures/memory_table.py, which computes it fr
 import re
 import unittest
 
-from memory_table import Model, log_lines, tables
 from support import HostTest, allocation_lines, run_host
+
+from memory_table import Model, log_lines, tables  # tests/fixtures, which support puts in the path
 
 TRANSFORMER = "model.base_model.transformer."
 LLAMA = Model(2, 12, 4, 2, 4, 20, 50, rotary=True, rms_norm=True, gated=True, linear_biases=False, untied=True)
@@ -17,6 +18,13 @@ LLAMA_ARGUMENTS = [
     TRANSFORMER + "kv_channels=4", TRANSFORMER + "ffn_hidden_size=20", TRANSFORMER + "gated=true",
     TRANSFORMER + "add_linear_biases=false", TRANSFORMER + "normalization.type=rms_norm", TRANSFORMER + "rotary.type=default",
 ]
+
+
+KINDS = ("mlp", "attention", "embeddings", "output", "norm")
+
+
+def frozen(kind):
+    return f"{TRANSFORMER}{kind}_lr_scale={'[0]' if kind == 'mlp' else 0}"
 
 
 class Memory(HostTest):
@@ -51,23 +59,12 @@ class Memory(HostTest):
         self.check(LLAMA_ARGUMENTS, LLAMA)
 
     def test_llama_like_frozen_by_kind(self):
-        for kind, key in (("mlp", "transformer.mlp_lr_scale=[0]"), ("attention", "transformer.attention_lr_scale=0"),
-                          ("embeddings", "embeddings_lr_scale=0"), ("output", "output_lr_scale=0"), ("norm", "norm_lr_scale=0")):
+        for kind in KINDS:
             with self.subTest(kind):
-                place = "model.base_model." if key.startswith("transformer.") else self.place_of(key.split("=")[0])
-                self.check([*LLAMA_ARGUMENTS, place + key], LLAMA, frozen={kind})
-
-    def place_of(self, name):
-        """Where our own scales live, from the schema: it is the list of keys."""
-        import json
-        schema = json.loads(self.assert_ok(run_host("schema", "--plugin", "gpt")).stdout)
-        base = schema["properties"]["model"]["properties"]["base_model"]["properties"]
-        return "model.base_model." if name in base else TRANSFORMER
+                self.check([*LLAMA_ARGUMENTS, frozen(kind)], LLAMA, frozen={kind})
 
     def test_everything_frozen(self):
-        everything = [TRANSFORMER + "mlp_lr_scale=[0]", TRANSFORMER + "attention_lr_scale=0"]
-        everything += [self.place_of(n) + n + "=0" for n in ("embeddings_lr_scale", "output_lr_scale", "norm_lr_scale")]
-        self.check([*LLAMA_ARGUMENTS, *everything], LLAMA, frozen={"mlp", "attention", "embeddings", "output", "norm"})
+        self.check([*LLAMA_ARGUMENTS, *map(frozen, KINDS)], LLAMA, frozen=set(KINDS))
 
     def test_tied_and_biased(self):
         self.check(

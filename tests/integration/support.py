@@ -97,9 +97,14 @@ def read_metrics(experiment, run=None):
     return [json.loads(line) for folder in folders for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def losses_of(metrics):
+    """Name -> loss, as written: JSON numbers hold every bit of a float64."""
+    return {name: value for name, value in metrics.items() if name.endswith("loss")}
+
+
 def training_losses(metrics):
-    """Iteration -> the losses as written: JSON numbers hold every bit of a float64."""
-    return {m["iteration"]: m["losses"] for m in metrics if m["phase"].lower() == "training"}
+    """Iteration -> losses."""
+    return {m["iteration"]: losses_of(m) for m in metrics if m["phase"] == "training"}
 
 
 def read_safetensors(path):

@@ -123,11 +123,11 @@ int run_train(const Options& options, const std::string& command_line) {
   parts.memory_ready = [&](shard::Store& store) { plugin::set_running(&store.layout(), &store, store.rank()); };
   if (run) {
     parts.make_checkpoints = [&](const train::Datasets& datasets) {
+      checkpoint::ManagerOptions manager;
+      manager.format = &job.registry().format("distributed");  // loads its plugin: the provenance names it, too
       config::Node provenance = make_provenance(job, datasets);
       checkpoint::write_provenance(run->run(), provenance);
-      checkpoint::ManagerOptions manager;
       manager.experiment_dir = run->experiment();
-      manager.format = &job.registry().format("distributed");
       manager.stages = plugin::stages_table();
       manager.model = job.identity();
       manager.config = checkpoint_configuration(job);
