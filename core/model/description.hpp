@@ -30,10 +30,10 @@ struct Parameter {
   int64_t shard_blocks = 1, shard_unit = 1;
   double init_a = 0, init_b = 0;
   double init_min = std::numeric_limits<double>::quiet_NaN(), init_max = init_min;
-  double weight_decay = 1;        // multiplies the optimizer's; 0: no decay
-  std::vector<double> lr_scales;  // NaN: the optimizer's default; one per equal chunk of dimension
-                                  // 0; empty: one default
-  int first_layer = 0;            // that declared it; another layer that names it is tied to it
+  double weight_decay = 1;  // multiplies the optimizer's; 0: no decay
+  // One per equal chunk of dimension 0; NaN, or none at all: the optimizer's default.
+  std::vector<double> lr_scales;
+  int first_layer = 0;  // that declared it; another layer that names it is tied to it
 
   int64_t elements() const;
   bool frozen() const;  // every scale is there and 0
@@ -44,8 +44,8 @@ struct Layer {
   uint32_t flags = 0;  // FASTLLM_LAYER_*
   double cost = 1;     // weight in the split into stages
   std::vector<Port> inputs, outputs;
-  std::vector<int> parameters;  // indices into Description::parameters, in order of declaration,
-                                // tied ones included
+  // Indices into Description::parameters, in order of declaration, tied ones included.
+  std::vector<int> parameters;
 };
 
 struct Description {

@@ -11,19 +11,22 @@ struct Step {
   Phase phase;
   int stage;
   int micro_batch;  // bf * depth_first + df
-  bool reduce_after =
-      false;  // the stage's gradient buffer is complete or handed on after this step (7.4)
-  bool reduce_accumulates = false;  // it was reduced before in this iteration: add to the shard
-  bool restore_before = false;      // the stage's weights must be put into their buffer first (7.3)
+  // The stage's weights must be put into their buffer first (7.3).
+  bool restore_before = false;
+  // The stage's gradient buffer is complete, or handed on, after this step (7.4);
+  bool reduce_after = false;
+  // and was reduced before in this iteration: add to the shard.
+  bool reduce_accumulates = false;
 };
 
 struct ScheduleOptions {
   int stages = 1;
   int depth_first = 1, breadth_first = 1;
-  bool training = true;                             // false: forward steps only
-  std::vector<int> weight_buffer, gradient_buffer;  // by stage: the buffer it uses; empty: one each
-  int lowest_backward_stage =
-      0;  // no backward below the lowest trainable stage; stages: none at all
+  bool training = true;  // false: forward steps only
+  // By stage: the buffer it uses; empty: one each.
+  std::vector<int> weight_buffer, gradient_buffer;
+  // No backward below the lowest trainable stage; the number of stages: none at all.
+  int lowest_backward_stage = 0;
 };
 
 std::vector<Step> make_schedule(const ScheduleOptions& options);

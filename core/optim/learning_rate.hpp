@@ -18,8 +18,8 @@ struct LearningRate {
   double minimum = 0;
   std::string schedule;  // "linear,10,0,0.001;constant,100,0.001": replaces the others; "": unset
 
-  void validate()
-      const;  // throws Error(kInvalid); text begins with the key ("decay_iterations: ...")
+  // Throws Error(kInvalid); its text begins with the key ("decay_iterations: ...").
+  void validate() const;
   double at(int64_t update) const;  // update: 1 for the first successful one
 };
 

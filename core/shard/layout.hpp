@@ -45,8 +45,8 @@ struct Group {       // parameters flattened together
   int64_t count = 0;           // elements of the parameters, no padding
   int64_t shard_elements = 0;  // of one data rank
   int64_t elements = 0;        // of the whole buffer: shard_elements * data
-  int64_t shard_padding(int data_rank, int data)
-      const;  // elements at the end of that rank's shard that hold no parameter
+  // Elements at the end of that rank's shard that hold no parameter.
+  int64_t shard_padding(int data_rank, int data) const;
   // Where a position of the buffer lies in that rank's shard, cut to the part that holds
   // parameters: a piece occupies [to_shard(begin), to_shard(end)) of it, which may be empty.
   int64_t to_shard(int64_t position, int data_rank, int data) const;
@@ -64,9 +64,8 @@ struct Tied {  // one parameter that several layers use
   std::vector<int> stages;  // all that use it
 };
 
-// Which elements of a parameter a tensor rank holds: local row-major index (o * blocks + b) * chunk
-// + i is the global one offset + o * outer_stride + b * block_stride + i. A whole parameter is one
-// chunk.
+// Which elements of a parameter a tensor rank holds. Local row-major (o * blocks + b) * chunk + i is
+// global offset + o * outer_stride + b * block_stride + i. A whole parameter is one chunk.
 struct Cut {
   int64_t outer = 1, blocks = 1, chunk = 0, outer_stride = 0, block_stride = 0, offset = 0;
   bool whole() const { return outer == 1 && blocks == 1 && offset == 0; }
@@ -100,8 +99,8 @@ class Layout {
   int64_t shard_begin(int rank, const std::string& state, int stage, int group) const;
   bool state_has(const std::string& state, const Group& group) const;
 
-  int64_t parameters_total()
-      const;  // local elements of all stages, frozen included, padding excluded
+  // Local elements of all stages, frozen included, padding excluded.
+  int64_t parameters_total() const;
 
  private:
   const model::Description* description_;  // outlives the layout

@@ -18,8 +18,8 @@
 namespace fastllm::train {
 
 struct ExecutorOptions {
-  bool recompute =
-      false;  // activations of a layer are made again in its backward (host option, per layer)
+  // What a layer's backward needs is made again right before it; only inputs are kept until then.
+  bool recompute = false;
   // Mixed with step, micro-batch, layer and data rank into call->seed; call->offset is 0, so that a
   // plugin may count on from there in one call. A forward that is made again gets the same two.
   uint64_t seed = 0;
@@ -45,6 +45,7 @@ model::ScheduleOptions schedule_options(const shard::Store& store, int depth_fir
 
 class Executor {
  public:
+  // Binds all layers. Throws when the model wants a batch entry that this host cannot deliver.
   Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options);
   ~Executor();
   // Forward and backward of all micro-batches; leaves reduced gradients in the grads shard. Weights
@@ -52,8 +53,6 @@ class Executor {
   StepOutput train(const StepInput& input, const std::vector<model::Step>& schedule);
   // Forward only, no saves, no dropout.
   StepOutput evaluate(const StepInput& input, const std::vector<model::Step>& schedule);
-  // The batch entries that the model's inputs name and this host cannot deliver are an Error at
-  // construction.
 
   // For tests and tensor logs: called with every output of every layer once it is made, and
   // (backward) with the complete gradient of every output that gets one. Named "layer.output". An
