@@ -19,7 +19,7 @@ using Kind = Node::Kind;
 
 std::string place(const Mark& mark, const std::string& path) {
   std::string text = mark.text();
-  return text.empty() ? path : text + ": " + path;
+  return text.empty() || path.empty() ? text + path : text + ": " + path;
 }
 
 class Resolver {
@@ -30,8 +30,16 @@ class Resolver {
     Node copy = user;
     Resolved result;
     result.root = block(schema_.impl().root, copy, "");
-    throw_problems();
+    result.problems = joined_problems();
     result.warnings = std::move(warnings_);
+    return result;
+  }
+
+  Node run_typed(const Nested& declared, const Node& user, const std::string& path) {
+    Node copy = user;
+    Node result = typed_block(declared, copy, path);
+    if (std::string problems = joined_problems(); !problems.empty())
+      throw Error(Status::kInvalid, problems);
     return result;
   }
 
@@ -41,14 +49,13 @@ class Resolver {
   }
 
   // In the order of the file, then what has no line.
-  void throw_problems() {
-    if (problems_.empty()) return;
+  std::string joined_problems() {
     auto order = [](const auto& problem) { return problem.first > 0 ? problem.first : INT_MAX; };
     std::stable_sort(problems_.begin(), problems_.end(),
                      [&](const auto& a, const auto& b) { return order(a) < order(b); });
     std::string text;
     for (const auto& [line, sentence] : problems_) text += (text.empty() ? "" : "\n") + sentence;
-    throw Error(Status::kInvalid, text);
+    return text;
   }
 
   // Old names move to where they belong now, before anything else looks at the block.
@@ -272,7 +279,20 @@ class Resolver {
 
 }  // namespace
 
-Resolved resolve(const Schema& schema, const Node& user) { return Resolver(schema).run(user); }
+Resolved examine(const Schema& schema, const Node& user) { return Resolver(schema).run(user); }
+
+Resolved resolve(const Schema& schema, const Node& user) {
+  Resolved result = examine(schema, user);
+  if (!result.problems.empty()) throw Error(Status::kInvalid, result.problems);
+  return result;
+}
+
+Node resolve_typed(const Schema& schema, const std::string& family, const Node& user,
+                   const std::string& path) {
+  Nested declared;
+  declared.family = family;
+  return Resolver(schema).run_typed(declared, user, path);
+}
 
 std::string where(const Node& root, const std::string& path) {
   const Node* node = root.find(path);

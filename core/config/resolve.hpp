@@ -19,12 +19,18 @@ Node load_file(const std::string& path);
 void apply_overrides(Node& user, const std::vector<std::string>& arguments);
 
 struct Resolved {
-  Node root;                           // every declared key, in order of declaration, defaults filled in
-  std::vector<std::string> warnings;   // old names accepted, values without effect here
+  Node root;  // every declared key, in order of declaration, defaults filled in
+  std::vector<std::string> warnings;  // old names accepted, values without effect here
+  std::string problems;               // one a line, in the order of the file; "": none
 };
 
 // Checks and fills. Cross-field rules belong to who owns the fields (core/train/settings, a plugin's create()).
 Resolved resolve(const Schema& schema, const Node& user);
+// The same without throwing: what is wrong has its default in `root`, so that the rest can be shown beside the problems.
+Resolved examine(const Schema& schema, const Node& user);
+// A block of a family on its own, as a file may hold one ("dataset"). path: where it stands, for messages; "": the root.
+Node resolve_typed(const Schema& schema, const std::string& family, const Node& user,
+                   const std::string& path = {});
 
 // What a dump of that verbosity holds (training-config.md 2.3). verbosity < 0: everything.
 Node dump(const Schema& schema, const Node& resolved, int verbosity);

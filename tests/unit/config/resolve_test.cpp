@@ -390,6 +390,32 @@ TEST(Resolve, RefusesDeclarationsThatContradictThemselves) {
             "declaration of the configuration key a.x: expected a declared family");
 }
 
+TEST(Resolve, ExaminesWithoutThrowing) {
+  Resolved result = examine(small_schema(), parse_yaml("a: {count: x, title: y}", "t.yaml"));
+  EXPECT_EQ(result.problems,
+            "t.yaml:1: a.count: expected an integer from 1 to 9, found the text \"x\"");
+  EXPECT_EQ(result.root.get<int64_t>("a.count"), 5);
+  EXPECT_EQ(result.root.get<std::string>("a.title"), "y");
+}
+
+TEST(Resolve, ChecksATypedBlockOnItsOwn) {
+  auto check = [](const std::string& yaml, const std::string& path) -> std::string {
+    try {
+      return to_yaml(resolve_typed(small_schema(), "source", parse_yaml(yaml, "s.yaml"), path));
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(check("type: file\npath: x\n", ""), "type: file\npath: x\n");
+  EXPECT_EQ(check("type: file\npath: x\npth: y\n", ""),
+            "s.yaml:3: pth: unknown key; did you mean path?");
+  EXPECT_EQ(
+      check("type: fil\n", "b.sets.Test"),
+      "s.yaml:1: b.sets.Test.type: expected one of file, mix, cut, found fil; did you mean file?");
+  EXPECT_EQ(check("- x", ""),
+            "s.yaml:1: expected a block with a key type (one of file, mix, cut), found a list");
+}
+
 TEST(Where, NamesFileAndLineOfWhatWasWritten) {
   Node root = resolve(small_schema(), parse_yaml("a:\n  count: 2\n", "t.yaml")).root;
   EXPECT_EQ(where(root, "a.count"), "t.yaml:2: a.count");
