@@ -55,28 +55,23 @@ void check_model(const LoadRequest& request, const Node& metadata) {
           path, fmt::join(differ, "; ")));
 }
 
-// The states to fill, in order; all must be in the files.
-std::vector<std::string> wanted_states(const LoadRequest& request, const Node& metadata) {
-  std::vector<std::string> wanted{"weights"};
-  for (const std::string& state : request.store.states()) {
-    if (request.optimizer_state && state != "weights" && state != "grads") wanted.push_back(state);
-  }
+// All states to fill must be in the files.
+void check_states(const LoadRequest& request, const Node& metadata) {
   const std::vector<std::string> held = metadata.get_list<std::string>("shards");
-  for (const std::string& state : wanted) {
-    if (std::find(held.begin(), held.end(), state) != held.end()) continue;
+  for (const FlatState& state : request.states.states) {
+    if (std::find(held.begin(), held.end(), state.name) != held.end()) continue;
     throw Error(
         Status::kInvalid,
         fmt::format(
             "expected {} in {}, found only {}; it cannot be resumed from: load its weights alone "
             "(pretrained.path with pretrained.optimizer_state false)",
-            state, request.path.string(), fmt::join(held, ", ")));
+            state.name, request.path.string(), fmt::join(held, ", ")));
   }
-  return wanted;
 }
 
 // What the checkpoint's files and this rank have in common, compared line by line.
 bool same_layout(const LoadRequest& request, const fastllm_world* world, const std::string& state) {
-  const shard::Layout& layout = request.store.layout();
+  const shard::Layout& layout = *request.states.layout;
   const fastllm_stages& stages = *request.stages;
   if (stages.ranks(world) != layout.world().size()) return false;
   LayoutText text;
@@ -101,72 +96,68 @@ bool same_layout(const LoadRequest& request, const fastllm_world* world, const s
     static_cast<LayoutText*>(user)->run(*box, flat);
     return fastllm_status(FASTLLM_OK);
   };
-  return stages.visit(world, request.store.rank(), state.c_str(), &visitor) == FASTLLM_OK &&
-         text.text() == layout_text(layout, request.store.rank(), state);
+  return stages.visit(world, request.states.rank, state.c_str(), &visitor) == FASTLLM_OK &&
+         text.text() == layout_text(layout, request.states.rank, state);
+}
+
+// [begin, end) of each group's part in a state that holds no parameter.
+std::vector<std::pair<int64_t, int64_t>> paddings(const FlatStates& states,
+                                                  const std::string& state) {
+  std::vector<std::pair<int64_t, int64_t>> result;
+  const shard::Layout& layout = *states.layout;
+  const shard::World& world = layout.world();
+  for (const shard::Placed& placed : layout.on_device(states.rank)) {
+    const auto& groups = layout.stages()[size_t(placed.stage)].groups;
+    for (int g = 0; g < int(groups.size()); ++g) {
+      const int64_t begin = layout.shard_begin(states.rank, state, placed.stage, g);
+      if (begin < 0) continue;
+      const int64_t end = begin + groups[size_t(g)].shard_elements;
+      result.emplace_back(
+          end - groups[size_t(g)].shard_padding(world.data_rank(states.rank), world.data), end);
+    }
+  }
+  return result;
 }
 
 // Fills one state by parameter name.
 class NamedLoad {
  public:
-  NamedLoad(const LoadRequest& request, Reader& reader, const Stored& stored, std::string state)
-      : request_(request),
-        reader_(reader),
-        stored_(stored),
-        state_(std::move(state)),
-        flat_(*request.store.flat(state_)) {
-    if (!same_dtype(flat_.dtype, kFloat32)) {
+  NamedLoad(const LoadRequest& request, Reader& reader, const Stored& stored,
+            const FlatState& state)
+      : request_(request), reader_(reader), stored_(stored), state_(state) {
+    if (!same_dtype(state.flat->dtype, kFloat32)) {
       throw Error(Status::kUnsupported,
                   fmt::format("expected shards in float32 to load by parameter name, found {} bits",
-                              int(flat_.dtype.bits)));
+                              int(state.flat->dtype.bits)));
     }
   }
 
   void run(LoadResult& result) {
-    const shard::Layout& layout = request_.store.layout();
-    const int rank = request_.store.rank();
-    float* data = values();
-    std::fill(data, data + flat_.shape[0], std::numeric_limits<float>::quiet_NaN());
-    for (const shard::Placed& placed : layout.on_device(rank)) {
-      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
-      for (int g = 0; g < int(groups.size()); ++g) {
-        if (!layout.state_has(state_, groups[size_t(g)])) continue;
-        fill_padding(placed.stage, g);
-        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
-          if (stop_requested())
-            throw Error(Status::kCancelled, "stopped while loading a checkpoint");
-          const auto& parameter =
-              layout.description()
-                  .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
-          fill(parameter, runs_of(layout, rank, state_, placed.stage, g, p), result);
-        }
-      }
+    std::fill(values(), values() + state_.elements(), std::numeric_limits<float>::quiet_NaN());
+    for_each_piece(request_.states, [&](const shard::Placed& placed, int group, int piece,
+                                        const model::Parameter& parameter) {
+      if (stop_requested()) throw Error(Status::kCancelled, "stopped while loading a checkpoint");
+      const auto runs = runs_of(*request_.states.layout, request_.states.rank, state_.name,
+                                placed.stage, group, piece);
+      if (!runs.empty()) fill(parameter, runs, result);
+    });
+    for (const auto& [begin, end] : paddings(request_.states, state_.name)) {
+      std::fill(values() + begin, values() + end, 0.0f);
+      filled(begin, end - begin);
     }
     check_coverage();
   }
 
  private:
-  float* values() {
-    return reinterpret_cast<float*>(static_cast<char*>(flat_.data) + flat_.byte_offset);
-  }
+  float* values() { return reinterpret_cast<float*>(state_.bytes()); }
   void filled(int64_t begin, int64_t count) {
     if (count > 0) intervals_.emplace_back(begin, begin + count);
   }
 
-  void fill_padding(int stage, int group_index) {
-    const shard::Layout& layout = request_.store.layout();
-    const shard::Group& group = layout.stages()[size_t(stage)].groups[size_t(group_index)];
-    const int data_rank = layout.world().data_rank(request_.store.rank());
-    const int64_t padding = group.shard_padding(data_rank, layout.world().data);
-    const int64_t begin = layout.shard_begin(request_.store.rank(), state_, stage, group_index) +
-                          group.shard_elements - padding;
-    std::fill(values() + begin, values() + begin + padding, 0.0f);
-    filled(begin, padding);
-  }
-
   void fill(const model::Parameter& parameter, const std::vector<Run>& runs, LoadResult& result) {
-    const auto found = stored_.find({state_, parameter.name});
+    const auto found = stored_.find({state_.name, parameter.name});
     if (found == stored_.end()) {
-      if (state_ == "weights") {
+      if (state_.name == "weights") {
         throw Error(Status::kDataLoss,
                     fmt::format("expected parameter {} in {}, found none of that name",
                                 parameter.name, request_.path.string()));
@@ -199,7 +190,7 @@ class NamedLoad {
     if (!runs.empty() && !(request_.format.caps() & FASTLLM_CAN_SLICE)) {
       whole.resize(size_t(parameter.elements() * (port.dtype.bits / 8)));
       TensorView view(whole.data(), port.dtype, parameter.shape);
-      reader_.read(state_, parameter.name, nullptr, view.get());
+      reader_.read(state_.name, parameter.name, nullptr, view.get());
     }
     for (const Run& run : runs) {
       if (whole.empty()) {
@@ -216,7 +207,7 @@ class NamedLoad {
     if (same_dtype(dtype, kFloat32)) {
       TensorView view(values() + run.flat, dtype, run.shape);
       const fastllm_box box = run.box();
-      return reader_.read(state_, parameter.name, &box, view.get());
+      return reader_.read(state_.name, parameter.name, &box, view.get());
     }
     constexpr int64_t kChunk = 1 << 20;  // elements
     const int64_t length = run.shape.back(), rows = run.count() / length;
@@ -228,7 +219,7 @@ class NamedLoad {
         const fastllm_box box{1, run.offset + row * (rows > 1 ? run.strides[0] : 0) + at, shape,
                               strides};
         TensorView view(staging.data(), dtype, {count});
-        reader_.read(state_, parameter.name, &box, view.get());
+        reader_.read(state_.name, parameter.name, &box, view.get());
         convert_to_float32(staging.data(), dtype, count, values() + run.flat + row * length + at);
       }
     }
@@ -251,64 +242,42 @@ class NamedLoad {
       FASTLLM_ASSERT(begin == position);
       position = end;
     }
-    FASTLLM_ASSERT(position == flat_.shape[0]);
+    FASTLLM_ASSERT(position == state_.elements());
   }
 
   const LoadRequest& request_;
   Reader& reader_;
   const Stored& stored_;
-  std::string state_;
-  DLTensor& flat_;
+  const FlatState& state_;
   std::vector<std::pair<int64_t, int64_t>> intervals_;
 };
 
-// NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained
-// on.
-void check_finite(const LoadRequest& request, const std::string& state) {
-  const DLTensor& flat = *request.store.flat(state);
-  if (!same_dtype(flat.dtype, kFloat32)) return;
-  const shard::Layout& layout = request.store.layout();
-  const int rank = request.store.rank();
-  const auto* values =
-      reinterpret_cast<const float*>(static_cast<const char*>(flat.data) + flat.byte_offset);
-  for (const shard::Placed& placed : layout.on_device(rank)) {
-    const auto& groups = layout.stages()[size_t(placed.stage)].groups;
-    for (int g = 0; g < int(groups.size()); ++g) {
-      for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
-        int64_t bad = 0;
-        for (const Run& run : runs_of(layout, rank, state, placed.stage, g, p)) {
-          bad += std::count_if(values + run.flat, values + run.flat + run.count(),
-                               [](float v) { return std::isnan(v); });
-        }
-        if (bad == 0) continue;
-        const auto& parameter =
-            layout.description().parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
-        throw Error(
-            Status::kDataLoss,
-            fmt::format(
-                "expected numbers in {} of {} in {}, found {} NaN; go on from an older checkpoint",
-                state, parameter.name, request.path.string(), bad));
-      }
+// NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained on.
+void check_numbers(const LoadRequest& request, const FlatState& state) {
+  if (!same_dtype(state.flat->dtype, kFloat32)) return;
+  const auto* values = reinterpret_cast<const float*>(state.bytes());
+  for_each_piece(request.states, [&](const shard::Placed& placed, int group, int piece,
+                                     const model::Parameter& parameter) {
+    int64_t bad = 0;
+    for (const Run& run : runs_of(*request.states.layout, request.states.rank, state.name,
+                                  placed.stage, group, piece)) {
+      bad += std::count_if(values + run.flat, values + run.flat + run.count(),
+                           [](float v) { return std::isnan(v); });
     }
-  }
+    if (bad == 0) return;
+    throw Error(
+        Status::kDataLoss,
+        fmt::format(
+            "expected numbers in {} of {} in {}, found {} NaN; go on from an older checkpoint",
+            state.name, parameter.name, request.path.string(), bad));
+  });
 }
 
-// Padding of whole shards may hold anything in files of the reference.
-void clear_padding(const LoadRequest& request, const std::string& state) {
-  const DLTensor& flat = *request.store.flat(state);
-  const shard::Layout& layout = request.store.layout();
-  const int rank = request.store.rank(), data_rank = layout.world().data_rank(rank);
-  const int64_t bytes = flat.dtype.bits / 8;
-  for (const shard::Placed& placed : layout.on_device(rank)) {
-    const auto& groups = layout.stages()[size_t(placed.stage)].groups;
-    for (int g = 0; g < int(groups.size()); ++g) {
-      if (!layout.state_has(state, groups[size_t(g)])) continue;
-      const int64_t padding = groups[size_t(g)].shard_padding(data_rank, layout.world().data);
-      const int64_t end =
-          layout.shard_begin(rank, state, placed.stage, g) + groups[size_t(g)].shard_elements;
-      std::fill_n(static_cast<char*>(flat.data) + flat.byte_offset + (end - padding) * bytes,
-                  padding * bytes, char(0));
-    }
+// Files of the reference may hold anything there.
+void clear_padding(const LoadRequest& request, const FlatState& state) {
+  for (const auto& [begin, end] : paddings(request.states, state.name)) {
+    std::fill(state.bytes() + begin * state.element_bytes(),
+              state.bytes() + end * state.element_bytes(), char(0));
   }
 }
 
@@ -316,7 +285,7 @@ void clear_padding(const LoadRequest& request, const std::string& state) {
 // configuration says.
 void check_nothing_left(const LoadRequest& request, const Stored& stored, LoadResult& result) {
   std::map<std::string, const model::Parameter*> known;
-  for (const model::Parameter& parameter : request.store.layout().description().parameters)
+  for (const model::Parameter& parameter : request.states.layout->description().parameters)
     known[parameter.name] = &parameter;
   std::set<std::string> dropped;
   for (const auto& [key, port] : stored) {
@@ -328,7 +297,7 @@ void check_nothing_left(const LoadRequest& request, const Stored& stored, LoadRe
     }
     if (key.first != "weights" && found->second->frozen()) dropped.insert(key.second);
   }
-  if (request.optimizer_state) result.dropped.assign(dropped.begin(), dropped.end());
+  if (request.states.states.size() > 1) result.dropped.assign(dropped.begin(), dropped.end());
 }
 
 }  // namespace
@@ -365,33 +334,33 @@ LoadResult load(const LoadRequest& request) {
   LoadResult result;
   result.metadata = reader->metadata();
   check_model(request, result.metadata);
-  const std::vector<std::string> states = wanted_states(request, result.metadata);
+  check_states(request, result.metadata);
 
   Stored stored;
   for (const StoredTensor& tensor : reader->list())
     stored[{tensor.state, tensor.tensor.name}] = tensor.tensor;
   check_nothing_left(request, stored, result);
 
-  const fastllm_world* world =
-      request.stages && (request.format.caps() & FASTLLM_CAN_SHARDS) ? reader->world() : nullptr;
-  auto matches = [&](const std::string& state) {
-    const DLDataType dtype = request.store.flat(state)->dtype;
-    return same_layout(request, world, state) &&
-           std::all_of(stored.begin(), stored.end(), [&](const auto& entry) {
-             return entry.first.first != state || same_dtype(entry.second.dtype, dtype);
-           });
-  };
-  result.whole_shards = world && std::all_of(states.begin(), states.end(), matches);
-  for (const std::string& state : states) {
+  const bool shards = request.stages && (request.format.caps() & FASTLLM_CAN_SHARDS);
+  const fastllm_world* world = shards ? reader->world() : nullptr;
+  const auto& states = request.states.states;
+  result.whole_shards =
+      world && std::all_of(states.begin(), states.end(), [&](const FlatState& state) {
+        return same_layout(request, world, state.name) &&
+               std::all_of(stored.begin(), stored.end(), [&](const auto& entry) {
+                 return entry.first.first != state.name ||
+                        same_dtype(entry.second.dtype, state.flat->dtype);
+               });
+      });
+  for (const FlatState& state : states) {
     if (result.whole_shards) {
-      reader->read_shard(request.store.rank(), state, request.store.flat(state));
+      reader->read_shard(request.states.rank, state.name, state.flat);
       clear_padding(request, state);
     } else {
       NamedLoad(request, *reader, stored, state).run(result);
     }
-    check_finite(request, state);
+    check_numbers(request, state);
   }
-
   if (!result.started_at_zero.empty()) {
     log::info(
         fmt::format("Optimizer state starts at zero for {} parameters without any in the "
@@ -403,14 +372,6 @@ LoadResult load(const LoadRequest& request) {
         "Optimizer state of {} parameters in the checkpoint is not used (frozen now): {}",
         result.dropped.size(), shortened(result.dropped)));
   }
-  if (!request.optimizer_state) {
-    request.store.zero_optimizer_and_gradients();
-  } else if (request.store.has_state("grads")) {
-    DLTensor& grads = *request.store.flat("grads");
-    std::fill_n(static_cast<char*>(grads.data) + grads.byte_offset,
-                grads.shape[0] * (grads.dtype.bits / 8), char(0));
-  }
-  request.store.invalidate();
   return result;
 }
 

@@ -1,4 +1,4 @@
-// Fills a store from a checkpoint of any world: whole flat shards when the layouts are equal, else
+// Fills flat states from a checkpoint of any world: whole flat shards when the layouts are equal, else
 // parameter by parameter, by name. Every element of every shard is filled exactly once, or the load
 // fails and says what is missing.
 #pragma once
@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/flat_states.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/config/node.hpp"
 #include "core/config/schema.hpp"
-#include "core/shard/store.hpp"
 
 namespace fastllm::checkpoint {
 
@@ -34,11 +34,10 @@ std::vector<std::string> architecture_differences(const ModelIdentity& model,
 struct LoadRequest {
   Format& format;
   std::filesystem::path path;
-  shard::Store& store;
+  FlatStates states;  // to be filled: weights, and optimizer states if they are wanted
   const ModelIdentity& model;
   const fastllm_stages* stages = nullptr;  // to compare worlds; null: always by name
-  bool optimizer_state = true;   // false: weights alone; the optimizer's states become zero
-  bool verify_checksums = true;  // against manifest.json, where there is one
+  bool verify_checksums = true;            // against manifest.json, where there is one
 };
 
 struct LoadResult {

@@ -48,12 +48,14 @@ std::optional<Found> CheckpointManager::find_latest() const {
 
 TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& store,
                                       const std::string& scaler_type) {
+  store.zero_optimizer_and_gradients();
   const LoadResult result = checkpoint::load({.format = *options_.format,
                                               .path = checkpoint.path,
-                                              .store = store,
+                                              .states = states_of(store),
                                               .model = options_.model,
                                               .stages = options_.stages,
                                               .verify_checksums = options_.verify_checksums});
+  store.invalidate();
   const Node* saved = result.metadata.find("metadata");
   const TrainingState state =
       TrainingState::from_node(saved ? *saved : Node::map(), checkpoint.path.string());
@@ -82,13 +84,14 @@ TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& sto
 
 void CheckpointManager::load_pretrained(const fs::path& path, shard::Store& store,
                                         bool optimizer_state) {
+  store.zero_optimizer_and_gradients();
   checkpoint::load({.format = *options_.format,
                     .path = path,
-                    .store = store,
+                    .states = states_of(store, optimizer_state),
                     .model = options_.model,
                     .stages = options_.stages,
-                    .optimizer_state = optimizer_state,
                     .verify_checksums = options_.verify_checksums});
+  store.invalidate();
 }
 
 fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store) {
@@ -100,7 +103,7 @@ fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store
   metadata.set_child("config", options_.config);
   metadata.set_child("metadata", state.to_node());
   SaveRequest request{.format = *options_.format,
-                      .store = store,
+                      .states = states_of(store),
                       .metadata = std::move(metadata),
                       .base = options_.base,
                       .iteration = state.completed_steps,

@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -32,15 +33,6 @@ using config::Node;
 constexpr int64_t kOverheadBytes = 64 << 10;  // headers, metadata, manifest, folders
 
 std::string bytes_text(int64_t bytes) { return with_commas(double(bytes), 0) + " bytes"; }
-
-std::vector<std::string> saved_states(const shard::Store& store, bool optimizer_state) {
-  std::vector<std::string> states{"weights"};
-  if (!optimizer_state) return states;
-  for (const std::string& state : store.states()) {
-    if (state != "weights" && state != "grads") states.push_back(state);
-  }
-  return states;
-}
 
 // nullopt: the system does not say.
 std::optional<int64_t> free_bytes(const fs::path& path) {
@@ -78,103 +70,83 @@ class UnfinishedDirectory {
 };
 
 // A shard at a time, or box by box where the format knows parameters only.
-void write_states(const SaveRequest& request, const std::vector<std::string>& states,
-                  Writer& writer) {
-  shard::Store& store = request.store;
-  const shard::Layout& layout = store.layout();
-  const bool shards = request.format.caps() & FASTLLM_CAN_SHARDS;
-  auto for_each_piece = [&](const std::string& state, auto&& body) {
-    for (const shard::Placed& placed : layout.on_device(store.rank())) {
-      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
-      for (int g = 0; g < int(groups.size()); ++g) {
-        if (placed.copy || !layout.state_has(state, groups[size_t(g)])) continue;
-        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
-          body(layout.description()
-                   .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)],
-               runs_of(layout, store.rank(), state, placed.stage, g, p));
-        }
-      }
+void write_states(const SaveRequest& request, Writer& writer) {
+  const FlatStates& states = request.states;
+  if (request.format.caps() & FASTLLM_CAN_SHARDS) {
+    for (const FlatState& state : states.states) {
+      writer.declare(
+          state.name,
+          {.name = "", .flags = 0, .dtype = state.flat->dtype, .shape = {state.elements()}});
     }
-  };
-  for (const std::string& state : states) {
-    const DLTensor& flat = *store.flat(state);
-    if (shards) {
-      writer.declare(state, {.name = "", .dtype = flat.dtype, .shape = {flat.shape[0]}});
-    } else {
-      for_each_piece(state, [&](const model::Parameter& parameter, const std::vector<Run>&) {
-        writer.declare(state,
-                       {.name = parameter.name, .dtype = flat.dtype, .shape = parameter.shape});
+    for (const FlatState& state : states.states) writer.write_shard(state.name, state.flat);
+    return;
+  }
+  // A copy of a tied stage is its owner's to write; state of frozen parameters is not there.
+  const auto each = [&](auto&& body) {
+    for (const FlatState& state : states.states) {
+      for_each_piece(states, [&](const shard::Placed& placed, int group, int piece,
+                                 const model::Parameter& parameter) {
+        const auto runs =
+            runs_of(*states.layout, states.rank, state.name, placed.stage, group, piece);
+        if (!placed.copy && !runs.empty()) body(state, parameter, runs);
       });
     }
-  }
-  for (const std::string& state : states) {
-    const DLTensor& flat = *store.flat(state);
-    if (shards) {
-      writer.write_shard(state, &flat);
-      continue;
-    }
-    for_each_piece(state, [&](const model::Parameter& parameter, const std::vector<Run>& runs) {
-      for (const Run& run : runs) {
-        const bool whole = run.count() == parameter.elements();
-        TensorView view(
-            static_cast<char*>(flat.data) + flat.byte_offset + run.flat * (flat.dtype.bits / 8),
-            flat.dtype, whole ? parameter.shape : run.shape);
-        const fastllm_box box = run.box();
-        writer.write(state, parameter.name, whole ? nullptr : &box, view.get());
-      }
-    });
-  }
+  };
+  each([&](const FlatState& state, const model::Parameter& parameter, const std::vector<Run>&) {
+    writer.declare(
+        state.name,
+        {.name = parameter.name, .flags = 0, .dtype = state.flat->dtype, .shape = parameter.shape});
+  });
+  each(
+      [&](const FlatState& state, const model::Parameter& parameter, const std::vector<Run>& runs) {
+        for (const Run& run : runs) {
+          const bool whole = run.count() == parameter.elements();
+          TensorView view(state.bytes() + run.flat * state.element_bytes(), state.flat->dtype,
+                          whole ? parameter.shape : run.shape);
+          const fastllm_box box = run.box();
+          writer.write(state.name, parameter.name, whole ? nullptr : &box, view.get());
+        }
+      });
 }
 
-// Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk
-// or memory shows here and not as a strange loss after a resume.
-void read_back_samples(const SaveRequest& request, const std::vector<std::string>& states,
-                       const fs::path& directory) {
+// Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk or memory shows here
+// and not as a strange loss after a resume.
+void read_back_samples(const SaveRequest& request, const fs::path& directory) {
+  constexpr int64_t kSampleElements = 64;
+  constexpr size_t kRunsPerState = 8;
   if (!(request.format.caps() & FASTLLM_CAN_LOAD) || !(request.format.caps() & FASTLLM_CAN_SLICE))
     return;
-  constexpr int64_t kSampleElements = 64;
-  constexpr size_t kPiecesPerState = 8;
-  shard::Store& store = request.store;
-  const shard::Layout& layout = store.layout();
+  const FlatStates& states = request.states;
   const std::unique_ptr<Reader> reader = request.format.open(directory);
-  for (const std::string& state : states) {
-    const DLTensor& flat = *store.flat(state);
-    const int64_t bytes = flat.dtype.bits / 8;
-    const char* memory = static_cast<const char*>(flat.data) + flat.byte_offset;
+  for (const FlatState& state : states.states) {
     std::vector<std::pair<const model::Parameter*, Run>> runs;
-    for (const shard::Placed& placed : layout.on_device(store.rank())) {
-      const auto& groups = layout.stages()[size_t(placed.stage)].groups;
-      for (int g = 0; g < int(groups.size()); ++g) {
-        for (int p = 0; p < int(groups[size_t(g)].pieces.size()); ++p) {
-          const auto& parameter =
-              layout.description()
-                  .parameters[size_t(groups[size_t(g)].pieces[size_t(p)].parameter)];
-          for (Run& run : runs_of(layout, store.rank(), state, placed.stage, g, p))
-            runs.emplace_back(&parameter, std::move(run));
-        }
-      }
-    }
-    const size_t step = std::max<size_t>(1, (runs.size() + kPiecesPerState - 1) / kPiecesPerState);
+    for_each_piece(states, [&](const shard::Placed& placed, int group, int piece,
+                               const model::Parameter& parameter) {
+      for (Run& run : runs_of(*states.layout, states.rank, state.name, placed.stage, group, piece))
+        runs.emplace_back(&parameter, std::move(run));
+    });
+    const size_t step = std::max<size_t>(1, runs.size() / kRunsPerState);
     for (size_t r = 0; r < runs.size(); r += step) {
       const auto& [parameter, run] = runs[r];
-      const int64_t row = run.shape.back(), count = std::min(row, kSampleElements);
-      const int64_t last_row = run.count() / row - 1;
+      const int64_t length = run.shape.back(), count = std::min(length, kSampleElements);
+      const int64_t last_row = run.shape.size() > 1 ? (run.shape[0] - 1) * run.strides[0] : 0;
       const std::pair<int64_t, int64_t> samples[] = {
           {run.offset, run.flat},
-          {run.offset + last_row * run.strides[0] * (run.shape.size() > 1) + row - count,
-           run.flat + run.count() - count}};
+          {run.offset + last_row + length - count, run.flat + run.count() - count}};
       for (const auto& [global, position] : samples) {
-        std::vector<char> found(size_t(count * bytes));
-        TensorView view(found.data(), flat.dtype, {count});
+        std::vector<char> found(size_t(count * state.element_bytes()));
+        TensorView view(found.data(), state.flat->dtype, {count});
         const int64_t shape[] = {count}, strides[] = {1};
         const fastllm_box box{1, global, shape, strides};
-        reader->read(state, parameter->name, &box, view.get());
-        if (std::memcmp(found.data(), memory + position * bytes, found.size()) == 0) continue;
+        reader->read(state.name, parameter->name, &box, view.get());
+        if (std::memcmp(found.data(), state.bytes() + position * state.element_bytes(),
+                        found.size()) == 0)
+          continue;
         throw Error(Status::kDataLoss,
                     fmt::format("expected {} of {} to read back as it is in memory from {}, found "
-                                "other bytes at element {}; "
-                                "the disk, the memory or the format is faulty",
-                                state, parameter->name, directory.string(), global));
+                                "other bytes from element {} "
+                                "on; the disk, the memory or the format is faulty",
+                                state.name, parameter->name, directory.string(), global));
       }
     }
   }
@@ -205,12 +177,9 @@ void publish(const fs::path& finished, const fs::path& target) {
 
 }  // namespace
 
-int64_t bytes_to_save(const shard::Store& store, bool optimizer_state) {
+int64_t bytes_to_save(const FlatStates& states) {
   int64_t bytes = kOverheadBytes;
-  for (const std::string& state : saved_states(store, optimizer_state)) {
-    bytes += store.layout().state_elements(store.rank(), state) *
-             (store.options().optimization.bits / 8);
-  }
+  for (const FlatState& state : states.states) bytes += state.elements() * state.element_bytes();
   return bytes;
 }
 
@@ -231,8 +200,7 @@ void remove_leftovers(const fs::path& aside) {
 fs::path save(const SaveRequest& request) {
   const std::string what =
       fmt::format("saving iteration {} in {}", request.iteration, request.base.string());
-  const std::vector<std::string> states = saved_states(request.store, request.optimizer_state);
-  const int64_t needed = bytes_to_save(request.store, request.optimizer_state);
+  const int64_t needed = bytes_to_save(request.states);
   const fs::path target = request.base / std::to_string(request.iteration);
   try {
     make_directories(request.base);
@@ -250,16 +218,16 @@ fs::path save(const SaveRequest& request) {
     Node metadata = request.metadata;
     metadata.set_child("format", Node::text(request.format.type()));
     Node& shards = metadata.set_child("shards", Node::list());
-    for (const std::string& state : states) shards.append(Node::text(state));
+    for (const FlatState& state : request.states.states) shards.append(Node::text(state.name));
     {
       const std::unique_ptr<Writer> writer =
-          request.format.create(directory, metadata, request.store.rank());
-      write_states(request, states, *writer);
+          request.format.create(directory, metadata, request.states.rank);
+      write_states(request, *writer);
       writer->finish(true);
     }
     for (const auto& [name, content] : request.extra_files)
       write_file_atomic(directory / name, content);
-    if (request.read_back) read_back_samples(request, states, directory);
+    if (request.read_back) read_back_samples(request, directory);
     write_file_atomic(directory / kManifestName, manifest_text(make_manifest(directory)));
     write_file_atomic(directory / kOkName, "");
     sync_path(directory);

@@ -8,22 +8,21 @@
 #include <map>
 #include <string>
 
+#include "core/checkpoint/flat_states.hpp"
 #include "core/checkpoint/format.hpp"
 #include "core/config/node.hpp"
-#include "core/shard/store.hpp"
 
 namespace fastllm::checkpoint {
 
 struct SaveRequest {
   Format& format;
-  shard::Store& store;
+  FlatStates states;  // what is saved
   config::Node
       metadata;  // model, config, metadata (training state); shards and format are filled in
   std::filesystem::path base;  // where saves bear their iteration as name: {experiment}/checkpoint
   int64_t iteration = 0;
   std::filesystem::path
       aside;  // for what is not finished: {experiment}/.saving. Nothing else may live in it
-  bool optimizer_state = true;
   std::map<std::string, std::string> extra_files = {};  // name -> content: provenance.yaml
   bool read_back = true;  // compares samples of the written files with memory
 };
@@ -33,8 +32,8 @@ struct SaveRequest {
 // free.
 std::filesystem::path save(const SaveRequest& request);
 
-// Bytes the states of this rank take in files.
-int64_t bytes_to_save(const shard::Store& store, bool optimizer_state);
+// Bytes the states take in files.
+int64_t bytes_to_save(const FlatStates& states);
 
 // Removes what killed saves left. Only with the experiment's lock held.
 void remove_leftovers(const std::filesystem::path& aside);

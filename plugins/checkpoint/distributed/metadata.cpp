@@ -22,7 +22,7 @@ constexpr const char* kKeys[] = {"config", "fast_llm_version", "format", "metada
 void copy_node(sdk::Config node, const char* from, const char* to) {
   fastllm_config* child = nullptr;
   sdk::check(sdk::host().config_get(node.constant(), from, FASTLLM_NODE, &child));
-  sdk::check(sdk::host().config_set(node.handle(), to, FASTLLM_NODE, child, 1));
+  sdk::check(sdk::host().config_set(node.handle(), to, FASTLLM_NODE, &child, 1));
 }
 
 // Names of before the 0.1 release.
