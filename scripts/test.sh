@@ -53,6 +53,9 @@ suppressions=$FASTLLM_SOURCE/.ci/sanitizers
 results=$FASTLLM_SOURCE/build/test-results
 rm -rf -- "$results"
 mkdir -p -- "$results"
+# Tests that compare with another implementation look here for it, and skip without.
+FASTLLM_JUDGES_PYTHON=$(judges_root)/bin/python
+export FASTLLM_JUDGES_PYTHON
 # Two tests at a time on two cores: threads that wait must not spin.
 export OMP_WAIT_POLICY=passive
 
@@ -65,7 +68,7 @@ run_tests() {
 }
 
 part_release() {
-  configure_preset release -DFASTLLM_JUDGES_PYTHON="$(judges_root)/bin/python" &&
+  configure_preset release -DFASTLLM_JUDGES_PYTHON="$FASTLLM_JUDGES_PYTHON" &&
     build_preset release && run_tests release .
 }
 
