@@ -1,6 +1,5 @@
 // What the loader gives to a step, and what a dataset gives to the loader.
-// A dataset writes into memory of the caller, so token ids go from the file's map to the batch
-// once.
+// A dataset writes into the caller's memory: token ids go from the file's map to the batch at once.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +18,10 @@ struct Span {  // inclusive token positions
 };
 
 struct Sample {
-  std::span<int64_t> tokens;  // caller's memory, sequence_length + 1; the dataset fills it
-  std::vector<Span> loss_masking_spans;   // relative to the sample
-  std::vector<int64_t> document_lengths;  // pieces of documents in order, none empty; they add up
-                                          // to sequence_length + 1
+  std::span<int64_t> tokens;             // caller's memory, sequence_length + 1 to fill
+  std::vector<Span> loss_masking_spans;  // relative to the sample
+  // Pieces of documents in order, none empty; they add up to sequence_length + 1.
+  std::vector<int64_t> document_lengths;
 };
 
 // A fixed number of samples; item(i) is a pure function of the data and i. Any thread.
@@ -36,21 +35,18 @@ class SampledDataset {
   virtual std::vector<std::string> fingerprints() const = 0;
   // Can samples carry loss-masking spans at all?
   virtual bool has_spans() const { return false; }
-  // Where a token of a sample came from, for messages: "position 3 of document 7 of
-  // data/shard.bin".
+  // Where a token of a sample came from, for messages: "position 3 of document 7 of x.bin".
   virtual std::string locate(int64_t index, int64_t position) const;
 };
 
 // One micro-batch: [samples, length] row-major int64 each. Lives until the step is over.
 struct Batch {
   int64_t samples = 0, length = 0;
-  std::vector<int64_t> tokens, labels;  // labels: the next token, kIgnoredLabel where none counts
-  std::vector<int64_t>
-      positions;  // in the document when documents are separated, else in the sample
-  std::vector<int64_t>
-      documents;  // number of the document in the sample; all 0 when they are not separated
-  std::vector<int32_t>
-      cu_seqlens;  // cumulative lengths of the attention ranges over samples * length
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> labels;      // the next token; kIgnoredLabel where none counts
+  std::vector<int64_t> positions;   // in the document when documents are separated, else the sample
+  std::vector<int64_t> documents;   // number in the sample; all 0 when they are not separated
+  std::vector<int32_t> cu_seqlens;  // cumulative lengths of attention ranges over samples * length
   int64_t valid_labels = 0;
 };
 

@@ -26,15 +26,15 @@ struct PrepareOptions {
   bool overwrite = false;  // replaces an earlier output of prepare, and nothing else
 
   std::string tokenizer = "bytes";  // the only one built in
-  std::string text_field = "text";  // of a JSON line
-  std::string spans_field =
-      "loss_masking_spans";             // of a JSON line, optional there; empty: not read
+  // Fields of a JSON line. Spans are optional there; an empty name: not read.
+  std::string text_field = "text";
+  std::string spans_field = "loss_masking_spans";
   int64_t vocab_size = 0;               // for token ids; 0: the tokenizer's
   std::optional<TokenType> token_type;  // unset: by vocab_size (data-formats.md 3.3)
 
   int64_t tokens_per_shard = 1'000'000'000;  // target; from 100,000 up
-  // Name and ratio, over the tokens in order, cut between documents: a fast_llm_config_{name}.yaml
-  // each.
+  // Name and ratio, over the tokens in order, cut between documents; each gets a
+  // fast_llm_config_{name}.yaml.
   std::vector<std::pair<std::string, double>> splits;
   // Every n-th document goes to shards of its own: splits "training" and "validation". 0: off.
   int64_t holdout_every = 0;
