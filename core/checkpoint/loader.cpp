@@ -26,11 +26,11 @@ using Stored = std::map<std::pair<std::string, std::string>, model::Port>;  // (
 
 constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 
-std::string shortened(const std::vector<std::string>& names) {
-  const size_t shown = std::min<size_t>(names.size(), 4);
+std::string shortened(const std::vector<std::string>& items, const char* separator = ", ") {
+  const size_t shown = std::min<size_t>(items.size(), 4);
   std::string text =
-      fmt::format("{}", fmt::join(names.begin(), names.begin() + ptrdiff_t(shown), ", "));
-  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+      fmt::format("{}", fmt::join(items.begin(), items.begin() + ptrdiff_t(shown), separator));
+  return items.size() > shown ? fmt::format("{} and {} more", text, items.size() - shown) : text;
 }
 
 void check_model(const LoadRequest& request, const Node& metadata) {
@@ -156,13 +156,7 @@ class NamedLoad {
 
   void fill(const model::Parameter& parameter, const std::vector<Run>& runs, LoadResult& result) {
     const auto found = stored_.find({state_.name, parameter.name});
-    if (found == stored_.end()) {
-      if (state_.name == "weights") {
-        throw Error(Status::kDataLoss,
-                    fmt::format("expected parameter {} in {}, found none of that name",
-                                parameter.name, request_.path.string()));
-      }
-      // Frozen when the checkpoint was made: nothing was kept.
+    if (found == stored_.end()) {  // frozen when the checkpoint was made: nothing was kept
       for (const Run& run : runs) {
         std::fill(values() + run.flat, values() + run.flat + run.count(), 0.0f);
         filled(run.flat, run.count());
@@ -173,19 +167,6 @@ class NamedLoad {
       return;
     }
     const model::Port& port = found->second;
-    if (port.shape != parameter.shape) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected parameter {} to have shape [{}] in {}, found [{}]",
-                              parameter.name, fmt::join(parameter.shape, ", "),
-                              request_.path.string(), fmt::join(port.shape, ", ")));
-    }
-    if (!can_convert_to_float32(port.dtype)) {
-      throw Error(Status::kUnsupported,
-                  fmt::format("expected float64, float32, float16 or bfloat16 for {} in {}, found "
-                              "type code {} with {} bits",
-                              parameter.name, request_.path.string(), int(port.dtype.code),
-                              int(port.dtype.bits)));
-    }
     std::vector<char> whole;  // of a format that reads whole tensors only
     if (!runs.empty() && !(request_.format.caps() & FASTLLM_CAN_SLICE)) {
       whole.resize(size_t(parameter.elements() * (port.dtype.bits / 8)));
@@ -281,21 +262,37 @@ void clear_padding(const LoadRequest& request, const FlatState& state) {
   }
 }
 
-// Weights in the files that no parameter of this model takes: another model, whatever the
-// configuration says.
-void check_nothing_left(const LoadRequest& request, const Stored& stored, LoadResult& result) {
+// Names, shapes and types of everything that will be read, before anything is: all problems in one sentence.
+void check_parameters(const LoadRequest& request, const Stored& stored, LoadResult& result) {
   std::map<std::string, const model::Parameter*> known;
-  for (const model::Parameter& parameter : request.states.layout->description().parameters)
+  std::vector<std::string> problems;
+  for (const model::Parameter& parameter : request.states.layout->description().parameters) {
     known[parameter.name] = &parameter;
+    if (!stored.contains({"weights", parameter.name}))
+      problems.push_back(parameter.name + " is missing");
+  }
   std::set<std::string> dropped;
   for (const auto& [key, port] : stored) {
-    const auto found = known.find(key.second);
+    const auto& [state, name] = key;
+    const auto found = known.find(name);
     if (found == known.end()) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected only parameters of this model in {}, found {}",
-                              request.path.string(), key.second));
+      problems.push_back(name + " is no parameter of this model");
+    } else if (port.shape != found->second->shape) {
+      problems.push_back(fmt::format("{} has shape [{}] there and [{}] here", name,
+                                     fmt::join(port.shape, ", "),
+                                     fmt::join(found->second->shape, ", ")));
+    } else if (!can_convert_to_float32(port.dtype)) {
+      problems.push_back(fmt::format(
+          "{} is none of float64, float32, float16 and bfloat16 (type code {}, {} bits)", name,
+          int(port.dtype.code), int(port.dtype.bits)));
+    } else if (state != "weights" && found->second->frozen()) {
+      dropped.insert(name);
     }
-    if (key.first != "weights" && found->second->frozen()) dropped.insert(key.second);
+  }
+  if (!problems.empty()) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected the parameters of this model in {}, found others: {}",
+                            request.path.string(), shortened(problems, "; ")));
   }
   if (request.states.states.size() > 1) result.dropped.assign(dropped.begin(), dropped.end());
 }
@@ -339,7 +336,7 @@ LoadResult load(const LoadRequest& request) {
   Stored stored;
   for (const StoredTensor& tensor : reader->list())
     stored[{tensor.state, tensor.tensor.name}] = tensor.tensor;
-  check_nothing_left(request, stored, result);
+  check_parameters(request, stored, result);
 
   const bool shards = request.stages && (request.format.caps() & FASTLLM_CAN_SHARDS);
   const fastllm_world* world = shards ? reader->world() : nullptr;

@@ -157,7 +157,7 @@ void read_back_samples(const SaveRequest& request, const fs::path& directory) {
 void publish(const fs::path& finished, const fs::path& target) {
   if (fs::symlink_status(target).type() != fs::file_type::not_found) {
     const std::string lacks =
-        fs::is_directory(target) ? what_it_lacks(target) : "a folder of its own";
+        fs::is_directory(target) ? what_it_lacks(target) : "everything: it is no folder";
     log::warning(lacks.empty() ? fmt::format("Replacing the complete save {}", target.string())
                                : fmt::format("Replacing the incomplete {}: it lacks {}",
                                              target.string(), lacks));
