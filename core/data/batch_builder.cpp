@@ -9,18 +9,9 @@
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/base/text.hpp"
 
 namespace fastllm::data {
-namespace {
-
-// 12345.678 as "12,345.68".
-std::string with_thousands(double value) {
-  std::string text = fmt::format("{:.2f}", value);
-  for (size_t at = text.find('.'); at > 3; at -= 3) text.insert(at - 3, ",");
-  return text;
-}
-
-}  // namespace
 
 std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
   int64_t rows = options_.micro_batch_size, length = options_.sequence_length;
@@ -64,7 +55,7 @@ void BatchBuilder::read_sample(int64_t index, Sample& sample) const {
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   if (ms > options_.sample_warn_ms) {
     log::warning(fmt::format("Sample {} from dataset {} took {} ms to load", index, dataset_.name(),
-                             with_thousands(ms)));
+                             with_commas(ms, 2)));
   }
 }
 

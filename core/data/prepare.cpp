@@ -167,7 +167,7 @@ PrepareReport prepare(const PrepareOptions& options,
                               options.output_path.string()));
     }
   };
-  std::vector<InputFile> files = list_inputs(options.inputs, options.format);
+  std::vector<InputFile> files = list_inputs(options.inputs, options.format, options.exclude);
   std::vector<InputBlock> blocks = cut_into_blocks(files, options.block_bytes);
   WorkFolder folder(options.output_path, options.overwrite, is_output_name);
 

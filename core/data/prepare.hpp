@@ -21,6 +21,8 @@ struct PrepareOptions {
   // Files, folders (all files below) and patterns (*, ?, [a-z]; ** for any folders). Order counts:
   // documents keep it; what a folder or a pattern gives is sorted by path.
   std::vector<std::string> inputs;
+  // Patterns over whole paths, `*` standing for "/" too ("*/tests/*"): such files are left out.
+  std::vector<std::string> exclude;
   InputFormat format = InputFormat::kAuto;
   std::filesystem::path output_path;
   bool overwrite = false;  // replaces an earlier output of prepare, and nothing else

@@ -124,16 +124,21 @@ bool is_json_lines(const fs::path& path, InputFormat format) {
 
 }  // namespace
 
-std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format) {
+std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format,
+                                   const std::vector<std::string>& exclude) {
   if (patterns.empty()) {
     throw Error(Status::kInvalid,
                 "expected files, folders or patterns to prepare, found none; name at least one");
   }
   std::vector<InputFile> files;
   std::unordered_set<std::string> known;
-  for (const std::string& pattern : patterns) {
-    for (const std::string& text : expand(pattern)) {
+  for (const std::string& input : patterns) {
+    for (const std::string& text : expand(input)) {
       fs::path path(text);
+      bool excluded = std::any_of(exclude.begin(), exclude.end(), [&](const std::string& pattern) {
+        return ::fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+      });
+      if (excluded) continue;
       if (!known.insert(path.lexically_normal().string()).second) continue;
       std::error_code code;
       uintmax_t bytes = fs::file_size(path, code);
@@ -141,6 +146,13 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, Inp
         throw Error(Status::kUnavailable, fmt::format("cannot read {}: {}", text, code.message()));
       files.push_back({path, int64_t(bytes), is_json_lines(path, format)});
     }
+  }
+  if (files.empty()) {
+    throw Error(
+        Status::kInvalid,
+        fmt::format(
+            "expected input files beside those that [{}] leaves out, found none; exclude fewer",
+            fmt::join(exclude, ", ")));
   }
   return files;
 }

@@ -27,8 +27,10 @@ struct InputBlock {
   int64_t begin = 0, end = 0;
 };
 
-// Every pattern must give at least one file; a file found twice is taken once, at its first place.
-std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format);
+// Every pattern must give at least one file before `exclude` takes some away, and one file must
+// stay in all. A file found twice is taken once, at its first place.
+std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format,
+                                   const std::vector<std::string>& exclude = {});
 
 std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes);
 

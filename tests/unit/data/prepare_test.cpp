@@ -351,6 +351,16 @@ TEST_F(Prepare, ExpandsPatternsInOrder) {
   EXPECT_THAT(listed({"a/**"}), ElementsAre("a/deep/z.py", "a/x.py", "a/y.txt"));
 }
 
+TEST_F(Prepare, LeavesOutWhatIsExcluded) {
+  for (const char* name : {"a.py", "tests/b.py", "tests/deep/c.py", "d.py"}) input(name, name);
+  options_.exclude = {"*/tests/*", "*/d.py"};
+  EXPECT_EQ(prepare(options_).files, 1);
+  EXPECT_EQ(read_document(MemmapDataset(out("shard_0_0")), 0), text_tokens("a.py"));
+  options_.exclude = {"*.py"};
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kInvalid),
+              HasSubstr("[*.py] leaves out"));
+}
+
 TEST_F(Prepare, RefusesAnOutputThatExists) {
   input("a.txt", "one");
   prepare(options_);
