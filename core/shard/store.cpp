@@ -109,6 +109,18 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
   return table;
 }
 
+// Where a group lies, resolved once.
+struct PlacedGroup {
+  const Group* group = nullptr;
+  float *weights = nullptr, *weight_shard = nullptr;
+  float *gradients = nullptr, *gradient_shard = nullptr;  // null: frozen, or no training
+};
+
+struct PlacedStage {
+  int weight_buffer = -1;
+  std::vector<PlacedGroup> groups;
+};
+
 struct Store::Impl {
   const Layout& layout;
   int rank;
@@ -116,10 +128,9 @@ struct Store::Impl {
   BufferPlacement weight_buffers, gradient_buffers;
   Memory weight_memory, gradient_memory, shard_memory;
   std::vector<std::string> states;
-  std::vector<View> flats;          // by state
-  std::vector<int64_t> flat_begin;  // elements into the shard memory, by state
-  std::vector<float*> stage_weights,
-      stage_gradients;                   // by stage: its place in its buffer; null: not here
+  std::vector<View> flats;               // by state
+  std::vector<int64_t> flat_begin;       // elements into the shard memory, by state
+  std::vector<PlacedStage> stages;       // by stage; one that is not here has no groups
   std::vector<View> weights, gradients;  // by parameter; gradients of frozen ones have no data
   std::vector<char> has_gradient;
   std::vector<int> restored;  // by weight buffer: the stage it holds, -1: none
@@ -137,6 +148,7 @@ struct Store::Impl {
     }
     shard_memory = Memory(table.shard_bytes, "the shards");
     make_flats();
+    place_groups();
     make_parameter_views();
     restored.assign(weight_buffers.contents.size(), -1);
     overwrite.assign(layout.description().parameters.size(), 1);
@@ -176,15 +188,39 @@ struct Store::Impl {
     }
   }
 
-  static std::vector<float*> place(const Layout& layout, const BufferPlacement& buffers,
-                                   const Memory& memory) {
-    std::vector<float*> begin(layout.stages().size(), nullptr);
+  // By stage: where its buffer begins.
+  std::vector<float*> buffer_begins(const BufferPlacement& buffers, const Memory& memory) const {
+    std::vector<float*> begins(layout.stages().size(), nullptr);
     float* at = reinterpret_cast<float*>(memory.data());
     for (size_t b = 0; b < buffers.contents.size(); ++b) {
-      for (int stage : buffers.contents[b]) begin[stage] = at;
+      for (int stage : buffers.contents[b]) begins[stage] = at;
       if (at) at += buffers.elements[b];
     }
-    return begin;
+    return begins;
+  }
+
+  void place_groups() {
+    const std::vector<float*> weight_begins = buffer_begins(weight_buffers, weight_memory);
+    const std::vector<float*> gradient_begins = buffer_begins(gradient_buffers, gradient_memory);
+    stages.resize(layout.stages().size());
+    for (const Placed& placed : layout.on_device(rank)) {
+      const int s = placed.stage;
+      stages[s].weight_buffer = weight_buffers.buffer_of(s);
+      int64_t begin = 0;  // in the stage's buffers; the trainable group comes first
+      const std::vector<Group>& groups = layout.stages()[s].groups;
+      for (int g = 0; g < int(groups.size()); ++g) {
+        PlacedGroup place;
+        place.group = &groups[g];
+        place.weights = weight_begins[s] + begin;
+        place.weight_shard = flat_data("weights") + layout.shard_begin(rank, "weights", s, g);
+        if (options.training_mode && !groups[g].frozen) {
+          place.gradients = gradient_begins[s] + begin;
+          place.gradient_shard = flat_data("grads") + layout.shard_begin(rank, "grads", s, g);
+        }
+        stages[s].groups.push_back(place);
+        begin += groups[g].elements;
+      }
+    }
   }
 
   void make_parameter_views() {
@@ -192,22 +228,16 @@ struct Store::Impl {
     weights.resize(parameters);
     gradients.resize(parameters);
     has_gradient.assign(parameters, 0);
-    stage_weights = place(layout, weight_buffers, weight_memory);
-    stage_gradients = place(layout, gradient_buffers, gradient_memory);
-    for (const Placed& placed : layout.on_device(rank)) {
-      int64_t begin = 0;  // of the group in the stage's buffer; the trainable one comes first
-      for (const Group& group : layout.stages()[placed.stage].groups) {
-        for (const Piece& piece : group.pieces) {
-          make_view(weights[piece.parameter], stage_weights[placed.stage] + begin + piece.begin,
-                    options.training, piece.local);
-          if (group.frozen || !options.training_mode) continue;
-          make_view(gradients[piece.parameter], stage_gradients[placed.stage] + begin + piece.begin,
+    for (const PlacedStage& stage : stages)
+      for (const PlacedGroup& place : stage.groups)
+        for (const Piece& piece : place.group->pieces) {
+          make_view(weights[piece.parameter], place.weights + piece.begin, options.training,
+                    piece.local);
+          if (!place.gradients) continue;
+          make_view(gradients[piece.parameter], place.gradients + piece.begin,
                     gradient_type(options), piece.local);
           has_gradient[piece.parameter] = 1;
         }
-        begin += group.elements;
-      }
-    }
   }
 
   int state_index(const std::string& state) const {
@@ -224,16 +254,10 @@ struct Store::Impl {
   }
 
   void restore(int stage) {
-    int& held = restored[weight_buffers.buffer_of(stage)];
+    int& held = restored[stages[stage].weight_buffer];
     if (held == stage) return;
-    int64_t begin = 0;
-    const float* shard = flat_data("weights");
-    const std::vector<Group>& groups = layout.stages()[stage].groups;
-    for (int g = 0; g < int(groups.size()); ++g) {
-      copy(stage_weights[stage] + begin, shard + layout.shard_begin(rank, "weights", stage, g),
-           groups[g].count);
-      begin += groups[g].elements;
-    }
+    for (const PlacedGroup& place : stages[stage].groups)
+      copy(place.weights, place.weight_shard, place.group->count);
     held = stage;
   }
 
@@ -255,15 +279,10 @@ struct Store::Impl {
   }
 
   void reduce(int stage, bool accumulate) {
-    FASTLLM_ASSERT(options.training_mode);
-    const std::vector<Group>& groups = layout.stages()[stage].groups;
-    for (int g = 0; g < int(groups.size()); ++g) {
-      if (groups[g].frozen)
-        continue;  // the trainable group is first, so it begins where the stage does
-      FASTLLM_ASSERT(g == 0);
-      settle_untouched(groups[g]);
-      float* shard = flat_data("grads") + layout.shard_begin(rank, "grads", stage, g);
-      (accumulate ? add : copy)(shard, stage_gradients[stage], groups[g].count);
+    for (const PlacedGroup& place : stages[stage].groups) {
+      if (!place.gradients) continue;
+      settle_untouched(*place.group);
+      (accumulate ? add : copy)(place.gradient_shard, place.gradients, place.group->count);
     }
     reset(stage);
   }
@@ -294,7 +313,7 @@ DLTensor* Store::flat(const std::string& state) {
 float* Store::flat_data(const std::string& state) { return impl_->flat_data(state); }
 void Store::restore(int stage) { impl_->restore(stage); }
 bool Store::restored(int stage) const {
-  return impl_->restored[impl_->weight_buffers.buffer_of(stage)] == stage;
+  return impl_->restored[impl_->stages[stage].weight_buffer] == stage;
 }
 void Store::invalidate() { std::fill(impl_->restored.begin(), impl_->restored.end(), -1); }
 void Store::reduce(int stage, bool accumulate) { impl_->reduce(stage, accumulate); }

@@ -45,7 +45,8 @@ struct Pass {  // one micro-batch on its way through the layers
   int64_t samples = -1, length = -1;  // what the shapes were made for
   bool preprocessed = false;
   std::vector<Held> values;
-  std::vector<model::Saved> saved;  // by layer
+  std::vector<model::Saved> saved;  // by layer; empty also when a layer needs none
+  std::vector<char> kept;           // by layer: forward saved what backward needs
   DLTensor entries[kBatchEntries]{};
   int64_t batch_shape[2]{}, batch_strides[2]{}, cu_shape[1]{}, cu_strides[1]{1};
 };
@@ -139,6 +140,7 @@ struct Executor::Impl {
     pass.preprocessed = false;
     pass.values.resize(wiring.values.size());
     pass.saved.resize(wiring.layers.size());
+    pass.kept.assign(wiring.layers.size(), 0);
     if (pass.samples != batch.samples || pass.length != batch.length) {
       for (size_t v = 0; v < wiring.values.size(); ++v)
         shape(pass.values[v], wiring.values[v], batch);
@@ -249,6 +251,7 @@ struct Executor::Impl {
     }
     const uint32_t flags = (save ? FASTLLM_SAVE : 0) | (training ? 0 : FASTLLM_EVAL);
     pass.saved[l] = model.forward(l, make_call(pass, l, flags), in, out);
+    pass.kept[l] = save;
     for (int v = layer.first_value; v < layer.first_value + layer.values; ++v) {
       Held& held = pass.values[v];
       const Value& value = wiring.values[v];
@@ -288,7 +291,10 @@ struct Executor::Impl {
   void backward(Pass& pass, int l) {
     const WiredLayer& layer = wiring.layers[l];
     if (!layer.backward) return;
-    if (options.recompute && !pass.saved[l]) forward(pass, l, true, true);
+    if (!pass.kept[l]) {
+      FASTLLM_ASSERT(options.recompute);
+      forward(pass, l, true, true);
+    }
     d_out.clear();
     for (int v = layer.first_value; v < layer.first_value + layer.values; ++v) {
       Held& held = pass.values[v];

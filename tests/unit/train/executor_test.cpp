@@ -456,22 +456,44 @@ TEST(Executor, RefusesAScheduleThatLeavesWorkUndone) {
 
 class Described : public model::Model {
  public:
-  explicit Described(model::Description d) : d_(std::move(d)) {}
+  explicit Described(model::Description d)
+      : forwards(d.layers.size()), backwards(d.layers.size()), d_(std::move(d)) {}
   const model::Description& description() const override { return d_; }
   void bind(int, std::span<const DLTensor* const>, std::span<DLTensor* const>) override {}
-  model::Saved forward(int, const fastllm_call&, std::span<const DLTensor* const>,
-                       std::span<DLTensor* const>) override {
+  model::Saved forward(int layer, const fastllm_call&, std::span<const DLTensor* const>,
+                       std::span<DLTensor* const> out) override {
+    ++forwards[layer];
+    for (DLTensor* tensor : out)
+      if (tensor && tensor->ndim == 0) *static_cast<float*>(tensor->data) = 1;
     return {};
   }
-  void backward(int, const fastllm_call&, model::Saved, std::span<const DLTensor* const>,
-                std::span<DLTensor* const>) override {}
+  void backward(int layer, const fastllm_call&, model::Saved, std::span<const DLTensor* const>,
+                std::span<DLTensor* const>) override {
+    ++backwards[layer];
+  }
   void discard(fastllm_saved*) noexcept override {}
   void init(int, int, const fastllm_call&, DLTensor*) override {}
   model::Flops flops(int, int64_t, int64_t) override { return {}; }
 
+  std::vector<int> forwards, backwards;
+
  private:
   model::Description d_;
 };
+
+// A layer may need nothing for its backward: that is not the same as not having saved.
+TEST(Executor, ALayerMayReturnNoSaved) {
+  for (bool recompute : {false, true}) {
+    Described model(ToyModel({}).description());
+    const shard::Layout layout(model.description(), {}, {});
+    shard::Store store(layout, 0, {});
+    Executor executor(model, store, {recompute, 0});
+    const std::vector<data::Batch> batches{make_batch(1, 4, 1)};
+    executor.train(Rig::input(batches), model::make_schedule(schedule_options(store, 1, 1, true)));
+    EXPECT_EQ(model.forwards, recompute ? std::vector({1, 2, 2, 2, 2, 1}) : std::vector(6, 1));
+    EXPECT_EQ(model.backwards, std::vector({0, 1, 1, 1, 1, 1}));
+  }
+}
 
 std::string refusal(const std::function<void(model::Description&)>& spoil) {
   model::Description d = ToyModel({}).description();
