@@ -128,8 +128,6 @@ void warn_ignored_failure() {
       describe(t_call), failure_text()));
 }
 
-const Call* active_call() { return t_call.plugin ? &t_call : find_active_call(); }
-
 void log_swallowed() noexcept {
   try {
     try {

@@ -88,10 +88,6 @@ std::string describe(const Call& call);
 // CallScope.
 fastllm_status set_failure(int32_t status, std::string_view text, bool by_plugin);
 
-// The call that this thread is in, or else any thread's (a plugin's own worker threads). For
-// messages.
-const Call* active_call();
-
 // Within a scope, after a call: whether a text was left, and which.
 inline bool failure_given() { return t_call.plugin_failed || t_call.host_failed; }
 const std::string& latest_failure();

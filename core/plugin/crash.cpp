@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 namespace fastllm::plugin {
 namespace {
@@ -21,11 +22,19 @@ struct sigaction g_before[NSIG];
 // Threads that have called a plugin. A fixed array, because a signal handler walks it.
 constexpr int kMaxThreads = 256;
 std::atomic<const Call*> g_threads[kMaxThreads];
+// Held while a thread leaves the array, and while another one looks into its call.
+std::mutex& threads_mutex() {
+  static auto* mutex = new std::mutex;  // threads may end while the process does
+  return *mutex;
+}
 
 class ThreadEntry {
  public:
   ~ThreadEntry() {
-    if (slot_) slot_->store(nullptr);
+    if (slot_) {
+      std::lock_guard lock(threads_mutex());
+      slot_->store(nullptr);
+    }
     if (stack_ == MAP_FAILED) return;
     stack_t off{};
     off.ss_flags = SS_DISABLE;
@@ -122,7 +131,7 @@ const char* signal_text(int number) {
 }
 
 void on_crash(int number, siginfo_t*, void*) {
-  const Call* call = active_call();
+  const Call* call = t_call.plugin ? &t_call : find_active_call();
   if (call) {
     Line line;
     line.add_call(*call);
@@ -164,6 +173,17 @@ void install_crash_handlers() {
 void register_crash_thread(const Call* call) {
   static thread_local ThreadEntry entry;
   entry.enter(call);
+}
+
+std::string active_plugin_id() {
+  if (t_call.plugin) return t_call.plugin->id;
+  std::lock_guard lock(threads_mutex());
+  for (const auto& slot : g_threads) {
+    const Call* call = slot.load(std::memory_order_relaxed);
+    if (!call) continue;
+    if (const Identity* plugin = call->plugin.get()) return plugin->id;
+  }
+  return "";
 }
 
 const Call* find_active_call() {

@@ -11,6 +11,7 @@
 #include "core/base/cancel.hpp"
 #include "core/base/log.hpp"
 #include "core/plugin/config_services.hpp"
+#include "core/plugin/crash.hpp"
 #include "core/plugin/host_memory.hpp"
 
 namespace fastllm::plugin {
@@ -43,11 +44,10 @@ fastllm_status fail_service(fastllm_status code, const char* text) {
 
 void log_service(int32_t level, const char* text) {
   try {
-    const Call* call = active_call();
+    std::string id = active_plugin_id();
     log::write(
         log::Level(std::clamp(level, int32_t(log::Level::kDebug), int32_t(log::Level::kFatal))),
-        fmt::format("plugin {}: {}", call && call->plugin ? call->plugin->id : "?",
-                    text ? text : ""));
+        fmt::format("plugin {}: {}", id.empty() ? "?" : id, text ? text : ""));
   } catch (...) {
   }
 }

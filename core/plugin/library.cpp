@@ -89,9 +89,9 @@ void Library::greet(fastllm_plugin const* (*entry)(fastllm_host const*)) {
         door, "fastllm_plugin",
         {FASTLLM_REQUIRE(fastllm_plugin, manifest), FASTLLM_REQUIRE(fastllm_plugin, get)});
     auto section = read_elf_section(candidate_.path, ".fastllm");
-    if (!section ||
-        section->find(std::string_view(
-            door_.manifest, strnlen(door_.manifest, section->size() + 1))) == std::string::npos) {
+    FASTLLM_ASSERT(section && "its manifest was read before");
+    std::string_view said(door_.manifest, strnlen(door_.manifest, section->size() + 1));
+    if (section->substr(0, section->find('\0')) != said) {
       throw Error(Status::kInternal,
                   "expected fastllm_plugin.manifest to be the text of section .fastllm, found "
                   "another text");

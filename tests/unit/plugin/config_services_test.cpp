@@ -188,8 +188,10 @@ TEST_F(ConfigServices, SetEveryType) {
   EXPECT_EQ(host_.config_set(config_, "out.none", FASTLLM_STR, nullptr, 1), FASTLLM_OK);
   EXPECT_EQ(host_.config_set(config_, "out.empty", FASTLLM_I64_LIST, nullptr, 0), FASTLLM_OK);
   EXPECT_EQ(
-      config::to_json(*node_.find("out")),
-      R"({"i":1,"f":0.5,"b":true,"s":"a","n":{"x":1,"y":{"z":2}},"is":[1,2],"fs":[0.5,null],"ss":["a",null],"none":null,"empty":[]})");
+      *node_.find("out"),
+      config::parse_yaml(
+          R"({"i": 1, "f": 0.5, "b": true, "s": "a", "n": {"x": 1, "y": {"z": 2}}, "is": [1,2], "fs": [0.5,null], "ss": ["a",null], "none": null, "empty": []})",
+          "expected"));
   EXPECT_EQ(host_.config_set(config_, "out.bad", FASTLLM_I64_LIST, integers, -1), FASTLLM_INVALID);
   EXPECT_EQ(host_.config_set(config_, "out.bad", FASTLLM_I64_LIST, integers, INT64_MAX),
             FASTLLM_INVALID);
@@ -201,7 +203,7 @@ TEST_F(ConfigServices, ParseAndPrint) {
   EXPECT_EQ(host_.config_parse(config_, "in", "{\"a\": [1, 2.5], \"b\": null}"), FASTLLM_OK);
   const char* text = nullptr;
   EXPECT_EQ(host_.config_text(config_, "in", 1, &text), FASTLLM_OK);
-  EXPECT_STREQ(text, "{\"a\":[1,2.5],\"b\":null}");
+  EXPECT_STREQ(text, "{\"a\": [1, 2.5], \"b\": null}");
   EXPECT_EQ(host_.config_text(config_, "in.a", 0, &text), FASTLLM_OK);
   EXPECT_STREQ(text, "- 1\n- 2.5\n");
   EXPECT_EQ(host_.config_parse(config_, "in", "[1"), FASTLLM_INVALID);
