@@ -1,3 +1,5 @@
+// The config_* functions of the host's table. Each locks the tree of its handle, looks the path up
+// anew, and writes results only when nothing failed.
 #include "core/plugin/config_services.hpp"
 
 #include <fmt/format.h>

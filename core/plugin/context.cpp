@@ -1,3 +1,5 @@
+// Names for errors: what a thread is in, and what became of a plugin's call. The slow half of
+// context.hpp; none of it runs in a call that succeeds.
 #include "core/plugin/context.hpp"
 
 #include <cxxabi.h>

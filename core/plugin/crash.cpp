@@ -1,3 +1,5 @@
+// Signal handlers that name the plugin. Between signal and writev: no allocation, no lock, no
+// stdio; everything printed was made before.
 #include "core/plugin/crash.hpp"
 
 #include <signal.h>

@@ -16,8 +16,8 @@ void install_crash_handlers();
 // list when it ends.
 void register_crash_thread(const Call* call);
 
-// A call that some thread is in; null: none. Async-signal-safe, so it takes no lock: only for a process that is dying,
-// since the thread may end meanwhile.
+// A call that some thread is in; null: none. Async-signal-safe, so it takes no lock: only for a
+// process that is dying, since the thread may end meanwhile.
 const Call* find_active_call();
 
 // Id of the plugin that this thread, or else any thread, is in a call of; "": none.

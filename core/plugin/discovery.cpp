@@ -1,3 +1,5 @@
+// Search order, ownership and permission checks, shadowing. Paths are judged as the files they
+// lead to; a place that is wrong is kept, with the reason, for the report.
 #include "core/plugin/discovery.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // Where plugins lie and whether a file may be loaded: search order, ownership and permissions,
-// manifests, shadowing. Runs no code of a plugin. abi.md 9.
+// manifests, shadowing. Runs no code of a plugin.
 #pragma once
 
 #include <sys/types.h>

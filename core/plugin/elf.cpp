@@ -1,3 +1,5 @@
+// A small ELF reader. Nothing in the file is trusted: every offset and length meets the file's
+// size first, and sizes have bounds of their own.
 #include "core/plugin/elf.hpp"
 
 #include <elf.h>

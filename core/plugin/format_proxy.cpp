@@ -1,3 +1,5 @@
+// A checkpoint format behind its C table. What a format cannot is refused here, before the plugin
+// is asked; readers and writers are closed whatever happens.
 #include "core/plugin/format_proxy.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Aligned CPU memory with a cache by size. Deleters run on any thread and touch no plugin.
 #include "core/plugin/host_memory.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The table handed to every plugin, and the registry of further tables by id.
 #include "core/plugin/host_services.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Opening, greeting and checking one library. A library is opened for good, even when
+// it is refused afterwards.
 #include "core/plugin/library.hpp"
 
 #include <dlfcn.h>

@@ -1,3 +1,5 @@
+// The manifest's lines: known keys, one meaning each; unknown keys are skipped for the sake of
+// later ones.
 #include "core/plugin/manifest.hpp"
 
 #include <fastllm/checkpoint_format.h>

@@ -1,5 +1,5 @@
 // What a library says of itself without being run: "key=value" lines of its ELF section ".fastllm".
-// Read before dlopen, because a library's static constructors are code already. abi.md 9.
+// Read before dlopen, because a library's static constructors are code already.
 #pragma once
 
 #include <cstdint>

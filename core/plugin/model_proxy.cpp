@@ -1,3 +1,5 @@
+// A model behind its C table. Each call runs in the plugin's name; cheap checks afterwards catch
+// plugins that write where they must not.
 #include "core/plugin/model_proxy.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Names and types to plugins, with errors that say every place searched and every reason. What
+// cannot share a process is refused before it is loaded.
 #include "core/plugin/registry.hpp"
 
 #include <fmt/format.h>

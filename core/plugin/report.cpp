@@ -1,3 +1,4 @@
+// The text of `fastllm-host plugins`. Read by people: one block a library, then where was looked.
 #include <fmt/format.h>
 
 #include <algorithm>

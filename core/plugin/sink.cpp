@@ -1,3 +1,5 @@
+// What plugins push, copied and checked. Here: pointers, counts, names, sizes. What a whole model
+// means is checked by model::Description::validate().
 #include "core/plugin/sink.hpp"
 
 #include <fmt/format.h>

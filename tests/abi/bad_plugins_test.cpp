@@ -1,5 +1,6 @@
-// Plugins that break the contract, built as real shared libraries: each ends in one good sentence that names the plugin,
-// the layer and the direction, or, where the process cannot go on, in one line before it dies by its signal.
+// Plugins that break the contract, built as real shared libraries: each ends in one good sentence
+// that names the plugin, the layer and the direction, or, where the process cannot go on, in one
+// line before it dies by its signal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +14,8 @@
 #include "tests/support/guarded_memory.hpp"
 #include "tests/support/tensor.hpp"
 
-// The crash handler under test stands before the sanitizer's; without this the process would end by exit, not by signal.
+// The crash handler under test stands before the sanitizer's; without this the process would end by
+// exit, not by signal.
 extern "C" const char* __asan_default_options() {
   return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0:use_"
          "sigaltstack=0";

@@ -1,5 +1,5 @@
-// The plain-C model plugin, driven as the host drives any model: its gradients equal finite differences, it writes or adds
-// as told, skips what is frozen, and gives back what it saved.
+// The plain-C model plugin, driven as the host drives any model: its gradients equal finite
+// differences, it writes or adds as told, skips what is frozen, and gives back what it saved.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// Every table and descriptor, cut at every member with nothing readable after the cut, in both directions: an older or
-// shorter struct is refused by the name of what is missing, or its optional members are stood in for; none is read past.
+// Every table and descriptor, cut at every member with nothing readable after the cut, in both
+// directions: an older or shorter struct is refused by the name of what is missing, or its optional
+// members are stood in for; none is read past.
 #include <dlfcn.h>
 #include <fastllm/checkpoint_format.h>
 #include <fastllm/model.h>
@@ -238,7 +239,8 @@ Door door_of(const std::string& name) {
   return reinterpret_cast<Door>(::dlsym(library, "fastllm_plugin_v0"));
 }
 
-// A plugin judges the host it gets: it takes it when all it needs is there, else says why, if there is fail() to say it with.
+// A plugin judges the host it gets: it takes it when all it needs is there, else says why, if there
+// is fail() to say it with.
 class OlderHost : public ::testing::TestWithParam<std::pair<const char*, size_t>> {};
 
 TEST_P(OlderHost, IsJudgedWithoutReadingPastItsTable) {

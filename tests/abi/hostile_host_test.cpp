@@ -1,5 +1,6 @@
-// A host that fails: each of its functions returns each error at each call. The plain-C model passes the code on as it is,
-// leaves out-pointers alone and leaks nothing (seen under AddressSanitizer).
+// A host that fails: each of its functions returns each error at each call. The plain-C model
+// passes the code on as it is, leaves out-pointers alone and leaks nothing (seen under
+// AddressSanitizer).
 #include <dlfcn.h>
 #include <fastllm/model.h>
 #include <fmt/format.h>

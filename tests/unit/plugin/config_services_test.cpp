@@ -1,4 +1,5 @@
-// host->config_*: what plugins read from and write into a configuration node, with its rules on absence, types and lifetimes.
+// host->config_*: what plugins read from and write into a configuration node, with its rules on
+// absence, types and lifetimes.
 #include "core/plugin/config_services.hpp"
 
 #include <gmock/gmock.h>

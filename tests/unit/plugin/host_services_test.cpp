@@ -1,4 +1,5 @@
-// The rest of the host's table: tables by id, failure texts, cancellation, memory; and what a call's context costs.
+// The rest of the host's table: tables by id, failure texts, cancellation, memory; and what a
+// call's context costs.
 #include "core/plugin/host_services.hpp"
 
 #include <gmock/gmock.h>

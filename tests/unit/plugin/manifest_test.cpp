@@ -1,5 +1,5 @@
-// Files that want to be plugins: what is no library for this machine, cut, or without a manifest, is a sentence; nothing of
-// it is ever run.
+// Files that want to be plugins: what is no library for this machine, cut, or without a manifest,
+// is a sentence; nothing of it is ever run.
 #include "core/plugin/manifest.hpp"
 
 #include <elf.h>
