@@ -1,5 +1,5 @@
-// The smallest host that can run one layer.
-// It is written against the layer classes, not the C table: tests/parity/transformers_parity.py covers the table.
+// The smallest host that can run one layer. It is written against the layer classes, not the C
+// table: tests/parity/transformers_parity.py covers the table.
 #include "tests/parity/layer_harness.hpp"
 
 #include <limits>

@@ -1,5 +1,6 @@
-// Drives one layer of plugins/models/gpt as the host does: binds memory, calls forward and backward, collects what was written.
-// Buffers start as NaN, so that whatever a layer forgets to write is seen.
+// Drives one layer of plugins/models/gpt as the host does: binds memory, calls forward and
+// backward, collects what was written. Buffers start as NaN, so that whatever a layer forgets to
+// write is seen.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -60,10 +61,11 @@ struct Declared {
 };
 Declared declared(const Layer& layer);
 
-// Weights by name; each as declared, drawn around `center` (norm weights near 1 keep values ordinary).
+// Weights by name, shaped as declared; those of norms lie near 1, so that values stay ordinary.
 Named random_weights(const Layer& layer);
 
-// Binds, runs forward with SAVE and backward with the gradients of the outputs given (undefined: null).
+// Binds, runs forward with SAVE and backward with the gradients of the outputs given (undefined:
+// null).
 RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>& inputs,
               const std::vector<at::Tensor>& d_outputs, const RunOptions& options = {});
 // Forward alone, without SAVE.

@@ -1,6 +1,7 @@
-// Hand-written backwards against autograd: each layer is written once more as a plain formula in double precision, from the same
-// float32 weights, and every output and gradient is compared. Then what the host relies on: overwrite and add, frozen parameters,
-// no input gradient, recomputation to the bit.
+// Hand-written backwards against autograd: each layer is written once more as a plain formula in
+// double precision, from the same float32 weights, and every output and gradient is compared. Then
+// what the host relies on: overwrite and add, frozen parameters, no input gradient, recomputation
+// to the bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -332,7 +333,8 @@ TEST(GptLayers, AddToGradientsUnlessToldToOverwrite) {
           run(embedding, weights, {tokens, places}, {dy}, {.overwrite = false}));
 }
 
-// Freezing may leave work out but changes nothing that is left: checked to the bit, for every single parameter and for the parts.
+// Freezing may leave work out but changes nothing that is left: checked to the bit, for every
+// single parameter and for the parts.
 TEST(GptLayers, GiveTheSameGradientsWhateverElseIsFrozen) {
   auto config = base_config();
   config.rotary.kind = RotaryKind::kDefault;

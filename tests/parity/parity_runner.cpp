@@ -1,11 +1,13 @@
-// One training step of a plugin's model through the host's own parts, for comparison with other systems.
+// One training step of a plugin's model through the host's own parts, for comparison with other
+// systems.
 //
 //   parity_runner PLUGIN FOLDER
 //
-// FOLDER/job.json: {"base_model": {..}, "samples": B, "sequence": S, "micro_batch": samples in one, "recompute": bool}
-// FOLDER/{tokens,labels}.i64, FOLDER/weights/NAME.f32: raw little-endian, row-major.
-// Writes FOLDER/loss.txt (mean over valid labels), logits.f32, gradients/NAME.f32 of trainable parameters, frozen.txt.
-// NAME of a weight that is missing, or of another size, is an error that names it.
+// FOLDER/job.json: {"base_model": {..}, "samples": B, "sequence": S, "micro_batch": samples in one,
+// "recompute": bool} FOLDER/{tokens,labels}.i64, FOLDER/weights/NAME.f32: raw little-endian,
+// row-major. Writes FOLDER/loss.txt (mean over valid labels), logits.f32, gradients/NAME.f32 of
+// trainable parameters, frozen.txt. NAME of a weight that is missing, or of another size, is an
+// error that names it.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// From the resolved node to GptConfig: dynamic defaults, checks across keys, and what this version does not compute yet.
-// Problems are collected so that a user sees all of them at once; a key that would change results is never ignored.
+// From the resolved node to GptConfig: dynamic defaults, checks across keys, and what this version
+// does not compute yet. Problems are collected so that a user sees all of them at once; a key that
+// would change results is never ignored.
 #include "config.hpp"
 
 #include <array>
@@ -198,10 +199,12 @@ class Reader {
   void read_scales() {
     const std::string path = "transformer.mlp_lr_scale";
     auto scales = node_.reals(path);
-    if (scales.empty()) {
+    if (scales.empty()) {  // null, which is filled in, or an empty list, which means the same
       scales = {kNone};
-      sdk::check(
-          sdk::host().config_set(node_.handle(), path.c_str(), FASTLLM_F64_LIST, scales.data(), 1));
+      if (node_.size(path) < 0) {
+        sdk::check(sdk::host().config_set(node_.handle(), path.c_str(), FASTLLM_F64_LIST,
+                                          scales.data(), 1));
+      }
     }
     const auto experts = node_.get<int64_t>("transformer.num_experts");
     if (scales.size() != 1 && int64_t(scales.size()) != experts) {

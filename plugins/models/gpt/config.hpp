@@ -1,5 +1,6 @@
-// One configured architecture as plain values: read once, checked together, everything computed that had no value.
-// Lengths are in elements. A learning-rate scale of NaN means the optimizer's default; 0 freezes.
+// One configured architecture as plain values: read once, checked together, everything computed
+// that had no value. Lengths are in elements. A learning-rate scale of NaN means the optimizer's
+// default; 0 freezes.
 #pragma once
 
 #include <fastllm/plugin.hpp>
@@ -54,7 +55,8 @@ struct GptConfig {
   int64_t key_value_width() const { return 2 * groups * head_width; }  // keys, then values
 };
 
-// Throws FASTLLM_INVALID with every problem found, one "path: sentence" a line. Writes computed values back into the node.
+// Throws FASTLLM_INVALID with every problem found, one "path: sentence" a line. Writes computed
+// values back into the node.
 GptConfig read_config(sdk::Config node);
 
 }  // namespace fastllm::gpt

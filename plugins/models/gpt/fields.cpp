@@ -1,5 +1,6 @@
-// The configuration keys: name, type, default, bounds, help. What they mean together is checked in config.cpp.
-// A default of "null" with a computed value is written back there, so that the resolved configuration says it.
+// The configuration keys: name, type, default, bounds, help. What they mean together is checked in
+// config.cpp. A default of "null" with a computed value is written back there, so that the resolved
+// configuration says it.
 #include "fields.hpp"
 
 #include <limits>

@@ -1,4 +1,5 @@
-// The configuration keys of gpt, below model.base_model. Order of declaration is the order of every dump.
+// The configuration keys of gpt, below model.base_model. Order of declaration is the order of every
+// dump.
 #pragma once
 
 #include <fastllm/plugin.hpp>

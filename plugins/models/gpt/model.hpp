@@ -1,5 +1,5 @@
-// The whole architecture: embedding, blocks, head, as numbered layers, and the calls of the C table (fastllm/model.hpp).
-// One thread at a time; several models may be alive.
+// The whole architecture: embedding, blocks, head, as numbered layers, and the calls of the C table
+// (fastllm/model.hpp). One thread at a time; several models may be alive.
 #pragma once
 
 #include <fastllm/model.hpp>

@@ -1,5 +1,5 @@
-// The door of libfastllm_gpt.so: one model, "gpt".
-// The manifest is read from the file before the library is run; the LibTorch build must be the host's.
+// The door of libfastllm_gpt.so: one model, "gpt". The manifest is read from the file before the
+// library is run; the LibTorch build must be the host's.
 #include <fastllm/model.hpp>
 
 #include "model.hpp"

@@ -1,6 +1,6 @@
-// fastllm/model.hpp - writes an architecture as a C++ class; model_table<Class>() makes the C table of model.h from it.
-// Nothing leaves the class but status codes: every member may throw, sdk::guard turns it into a code and a sentence.
-// A complete example is plugins/models/gpt/plugin.cpp.
+// fastllm/model.hpp - writes an architecture as a C++ class; model_table<Class>() makes the C table
+// of model.h from it. Nothing leaves the class but status codes: every member may throw, sdk::guard
+// turns it into a code and a sentence. A complete example is plugins/models/gpt/plugin.cpp.
 #pragma once
 
 #include <fastllm/model.h>
@@ -10,13 +10,15 @@
 
 namespace fastllm::sdk {
 
-// Floating-point operations of one layer: of one forward, and those that its backward computes again.
+// Floating-point operations of one layer: of one forward, and those that its backward computes
+// again.
 struct Flops {
   double forward = 0, recomputed = 0;
 };
 
-// What one forward keeps for its backward: derive from it. The host hands it back exactly once, to backward or to discard, which
-// both delete it, possibly on another thread than the one of the forward.
+// What one forward keeps for its backward: derive from it. The host hands it back exactly once, to
+// backward or to discard, which both delete it, possibly on another thread than the one of the
+// forward.
 class Saved {
  public:
   virtual ~Saved() = default;
@@ -29,7 +31,8 @@ class Call {
   explicit Call(const fastllm_call* raw) : raw_(raw) {}
   bool save() const { return raw_->flags & FASTLLM_SAVE; }
   bool evaluation() const { return raw_->flags & FASTLLM_EVAL; }
-  // Backward: true, write the gradient of that parameter (zeros if there is none); false, add to what is there.
+  // Backward: true, write the gradient of that parameter (zeros if there is none); false, add to
+  // what is there.
   bool overwrites(int parameter) const { return raw_->overwrite && raw_->overwrite[parameter]; }
   const fastllm_call* operator->() const { return raw_; }
 
@@ -37,23 +40,27 @@ class Call {
   const fastllm_call* raw_;
 };
 
-// The class has these members; arrays have one entry per declared port or parameter, in order of declaration, and entries are
-// null where model.h says so:
+// The class has these members; arrays have one entry per declared port or parameter, in order of
+// declaration, and entries are null where model.h says so:
 //
 //   static constexpr const char* kType = "gpt";
-//   static void fields(const Sink&);                     // the configuration keys
-//   explicit Class(Config);                              // reads them, may set computed ones; throws what it refuses
-//   void describe(const Sink&) const;                    // layers, ports, parameters
+//   static void fields(const Sink&);     // the configuration keys
+//   explicit Class(Config);              // reads them, may set computed ones; throws what it refuses
+//   void describe(const Sink&) const;    // layers, ports, parameters
 //   void bind(int layer, const DLTensor* const* weights, DLTensor* const* gradients);
-//   SavedPointer forward(int layer, const Call&, const DLTensor* const* inputs, DLTensor* const* outputs);
-//   void backward(int layer, const Call&, SavedPointer, const DLTensor* const* d_outputs, DLTensor* const* d_inputs);
+//   SavedPointer forward(int layer, const Call&, const DLTensor* const* inputs,
+//                        DLTensor* const* outputs);
+//   void backward(int layer, const Call&, SavedPointer, const DLTensor* const* d_outputs,
+//                 DLTensor* const* d_inputs);
 //
 // and may have these; without them the host is told that the plugin does not offer them:
 //
-//   void init(int layer, int parameter, const Call&, DLTensor* global_weight);  // for FASTLLM_INIT_PLUGIN
+//   // for parameters with FASTLLM_INIT_PLUGIN
+//   void init(int layer, int parameter, const Call&, DLTensor* global_weight);
 //   Flops flops(int layer, int64_t batch, int64_t sequence) const;
 //
-// forward returns null unless call.save(). Layer numbers are those of describe and are not checked here.
+// forward returns null unless call.save(). Layer numbers are those of describe and are not checked
+// here.
 namespace detail {
 
 template <class Class>

@@ -1,6 +1,8 @@
-// fastllm/torch.hpp - DLTensor as at::Tensor and what a call needs around LibTorch. Apart from plugin.hpp because it is the only
-// header of the SDK that sees LibTorch (target fastllm::sdk_torch). Views never own and never copy: they live as long as the host
-// says the DLTensor's memory does (model.h: inputs and outputs for the call, bound weights until the next bind).
+// fastllm/torch.hpp - DLTensor as at::Tensor and what a call needs around LibTorch. Apart from
+// plugin.hpp because it is the only header of the SDK that sees LibTorch (target
+// fastllm::sdk_torch). Views never own and never copy: they live as long as the host says the
+// DLTensor's memory does (model.h: inputs and outputs for the call, bound weights until the next
+// bind).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -76,8 +78,9 @@ inline at::Tensor view_or_undefined(const DLTensor* tensor) {
   return tensor ? view(*tensor) : at::Tensor();
 }
 
-// Around every call of a plugin that writes its own gradients: no autograd, no version counters, no dispatch to either.
-// A plugin that lets autograd do the work uses c10::AutoGradMode instead (on in forward with SAVE) and never this one.
+// Around every call of a plugin that writes its own gradients: no autograd, no version counters, no
+// dispatch to either. A plugin that lets autograd do the work uses c10::AutoGradMode instead (on in
+// forward with SAVE) and never this one.
 class ComputeGuard {
   c10::InferenceMode mode_;
 };

@@ -1,5 +1,6 @@
-// Each activation is a function of one value and its derivative; gating is the same loop with a second factor.
-// The tanh form of gelu is written with the logistic function, since (1 + tanh u) / 2 = sigmoid(2 u).
+// Each activation is a function of one value and its derivative; gating is the same loop with a
+// second factor. The tanh form of gelu is written with the logistic function, since (1 + tanh u) /
+// 2 = sigmoid(2 u).
 #include "kernels/activation.hpp"
 
 #include <ATen/Parallel.h>

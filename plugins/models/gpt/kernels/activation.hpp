@@ -7,12 +7,13 @@
 
 namespace fastllm::gpt {
 
-// pre [rows, width] or, gated, [rows, 2 width] (gate, then up); out [rows, width] = f(pre), or f(gate) * up.
+// pre [rows, width] or, gated, [rows, 2 width] (gate, then up); out [rows, width] = f(pre), or
+// f(gate) * up.
 void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width, const float* pre,
                         float* out);
 
-// In place: pre becomes its own gradient and d_out [rows, width] becomes the activation's output, which the gradient of the next
-// weight needs; so the output need not be kept from forward.
+// In place: pre becomes its own gradient and d_out [rows, width] becomes the activation's output,
+// which the gradient of the next weight needs; so the output need not be kept from forward.
 void activation_backward(Activation kind, bool gated, int64_t rows, int64_t width, float* pre,
                          float* d_out);
 

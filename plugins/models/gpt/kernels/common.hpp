@@ -1,6 +1,7 @@
-// What the hand-written loops share: plain C++ over float pointers that the compiler vectorises, no tensors. FASTLLM_KERNEL builds
-// a function twice, for AVX2 and for any x86-64, and the loader picks. Sums use `omp simd`, whose order is fixed at compile time,
-// and never cross a boundary that depends on the number of threads: the same bits every time on one machine.
+// What the hand-written loops share: plain C++ over float pointers that the compiler vectorises, no
+// tensors. FASTLLM_KERNEL builds a function twice, for AVX2 and for any x86-64, and the loader
+// picks. Sums use `omp simd`, whose order is fixed at compile time, and never cross a boundary that
+// depends on the number of threads: the same bits every time on one machine.
 #pragma once
 
 #include <bit>
@@ -21,8 +22,8 @@ constexpr int64_t kRowGrain = 16;
 constexpr int64_t kColumnGrain = 256;
 constexpr int64_t kElementGrain = 1 << 14;
 
-// e^x without branches or calls, so that loops over it vectorise: 2^n times a polynomial on [-ln 2 / 2, ln 2 / 2].
-// Relative error below 2e-7 for x in [-87, 88]; clamped outside.
+// e^x without branches or calls, so that loops over it vectorise: 2^n times a polynomial on [-ln 2
+// / 2, ln 2 / 2]. Relative error below 2e-7 for x in [-87, 88]; clamped outside.
 FASTLLM_INLINE float fast_exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;

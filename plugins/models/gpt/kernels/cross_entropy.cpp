@@ -1,5 +1,6 @@
-// A row of logits is read from memory once: maximum, sum of exponentials and gradient come from cache.
-// Losses are kept by row and added in order, in double, so that neither threads nor length change the sum's bits or its precision.
+// A row of logits is read from memory once: maximum, sum of exponentials and gradient come from
+// cache. Losses are kept by row and added in order, in double, so that neither threads nor length
+// change the sum's bits or its precision.
 #include "kernels/cross_entropy.hpp"
 
 #include <ATen/Parallel.h>
@@ -13,10 +14,12 @@
 namespace fastllm::gpt {
 namespace {
 
-// Long rows are summed in blocks, added up in double: single precision alone would lose a digit at 50,000 entries.
+// Long rows are summed in blocks, added up in double: single precision alone would lose a digit at
+// 50,000 entries.
 constexpr int64_t kBlock = 1024;
 
-// With and without a gradient the same values are added in the same order: recomputing with SAVE gives the same bits.
+// With and without a gradient the same values are added in the same order: recomputing with SAVE
+// gives the same bits.
 template <bool with_gradient>
 FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabulary,
                               float* gradient) {

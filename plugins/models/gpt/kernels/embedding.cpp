@@ -1,5 +1,5 @@
-// Gathering divides rows over threads. Scattering divides columns, since two rows may have one index: every element is then added
-// to by one thread, in order.
+// Gathering divides rows over threads. Scattering divides columns, since two rows may have one
+// index: every element is then added to by one thread, in order.
 #include "kernels/embedding.hpp"
 
 #include <ATen/Parallel.h>

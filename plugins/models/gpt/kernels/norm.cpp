@@ -1,5 +1,5 @@
-// A row fits in cache, so its statistics and its result cost one read from memory.
-// Weight gradients are summed in pieces of rows of fixed length (row_sum.hpp), so threads do not change their bits.
+// A row fits in cache, so its statistics and its result cost one read from memory. Weight gradients
+// are summed in pieces of rows of fixed length (row_sum.hpp), so threads do not change their bits.
 #include "kernels/norm.hpp"
 
 #include <ATen/Parallel.h>
@@ -43,7 +43,8 @@ FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t 
   }
 }
 
-// dx = inverse * (g - mean(g) - x_hat * mean(g x_hat)), g = dy * (weight + offset); RMS leaves out mean(g).
+// dx = inverse * (g - mean(g) - x_hat * mean(g x_hat)), g = dy * (weight + offset); RMS leaves out
+// mean(g).
 FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t end,
                                   const float* x_all, const float* weight, const float* mean_all,
                                   const float* inverse_all, const float* dy_all, float* dx_all,

@@ -1,5 +1,6 @@
-// Layer and RMS normalization over rows, forward and backward, each one pass over memory.
-// y = x_hat * (weight + offset) + bias, x_hat = (x - mean) / sqrt(var + epsilon); RMS: mean is 0 and there is no bias.
+// Layer and RMS normalization over rows, forward and backward, each one pass over memory. y = x_hat
+// * (weight + offset) + bias, x_hat = (x - mean) / sqrt(var + epsilon); RMS: mean is 0 and there is
+// no bias.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,8 @@ struct NormShape {
   float offset;  // 1 when the weight is stored around 0
 };
 
-// mean [rows] (null when not centered) and inverse [rows] = 1 / sqrt(var + epsilon) are kept for backward.
+// mean [rows] (null when not centered) and inverse [rows] = 1 / sqrt(var + epsilon) are kept for
+// backward.
 void norm_forward(const NormShape& shape, const float* x, const float* weight, const float* bias,
                   float* y, float* mean, float* inverse);
 

@@ -1,5 +1,6 @@
-// Sums over rows whose bits do not depend on the number of threads: rows are cut into pieces of fixed length, each summed in
-// order, and the pieces are added in order. Used for bias gradients here and norm weights in norm.cpp.
+// Sums over rows whose bits do not depend on the number of threads: rows are cut into pieces of
+// fixed length, each summed in order, and the pieces are added in order. Used for bias gradients
+// here and norm weights in norm.cpp.
 #pragma once
 
 #include <cstdint>

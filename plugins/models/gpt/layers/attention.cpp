@@ -1,5 +1,6 @@
 // Projections around the causal attention, and which of them are divided over tensor ranks.
-// key_value holds the keys of all groups, then their values; rotary embedding turns queries and keys where they lie.
+// key_value holds the keys of all groups, then their values; rotary embedding turns queries and
+// keys where they lie.
 #include "layers/attention.hpp"
 
 #include <ATen/ops/empty_like.h>

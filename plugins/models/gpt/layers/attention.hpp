@@ -1,4 +1,5 @@
-// Self-attention with its projections, from normalized input to the residual stream, as a part of a block.
+// Self-attention with its projections, from normalized input to the residual stream, as a part of a
+// block.
 #pragma once
 
 #include "layers/causal_attention.hpp"

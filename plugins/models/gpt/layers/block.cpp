@@ -1,5 +1,5 @@
-// Backward goes only as deep as someone needs: a part below which nothing is trainable and no input gradient is wanted is not
-// computed at all.
+// Backward goes only as deep as someone needs: a part below which nothing is trainable and no input
+// gradient is wanted is not computed at all.
 #include "layers/block.hpp"
 
 #include <ATen/ops/empty_like.h>

@@ -1,6 +1,6 @@
-// The library's causal attention, one call a sample. Queries that share a key form the second of its two head dimensions, along
-// which keys and values have stride 0: nothing is repeated in memory. The library returns a gradient of keys for each query head;
-// they are added up here.
+// The library's causal attention, one call a sample. Queries that share a key form the second of
+// its two head dimensions, along which keys and values have stride 0: nothing is repeated in
+// memory. The library returns a gradient of keys for each query head; they are added up here.
 #include "layers/causal_attention.hpp"
 
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
@@ -10,7 +10,8 @@
 namespace fastllm::gpt {
 namespace {
 
-// One sample's rows of [tokens, n * head_width], n = groups * shared, as [groups, shared, sequence, head_width].
+// One sample's rows of [tokens, n * head_width], n = groups * shared, as [groups, shared, sequence,
+// head_width].
 at::Tensor query_heads(const AttentionShape& s, const at::Tensor& rows, int64_t sample) {
   return rows.narrow(0, sample * s.sequence, s.sequence)
       .view({s.sequence, s.groups, s.heads / s.groups, s.head_width})

@@ -1,4 +1,5 @@
-// Causal self-attention between the projections: what a query sees is all keys at or before it, in its sample.
+// Causal self-attention between the projections: what a query sees is all keys at or before it, in
+// its sample.
 #pragma once
 
 #include "layers/layer.hpp"

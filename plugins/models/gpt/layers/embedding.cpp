@@ -1,4 +1,5 @@
-// Rows of two tables, added. The gradient of a table is a sum over tokens in their order (kernels/embedding.hpp).
+// Rows of two tables, added. The gradient of a table is a sum over tokens in their order
+// (kernels/embedding.hpp).
 #include "layers/embedding.hpp"
 
 #include "kernels/embedding.hpp"

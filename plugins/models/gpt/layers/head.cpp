@@ -1,5 +1,6 @@
-// The largest tensor of a step, tokens x vocabulary, exists once: the logits become their own gradient in forward. The incoming
-// gradient of the loss is one number and scales the two products of backward.
+// The largest tensor of a step, tokens x vocabulary, exists once: the logits become their own
+// gradient in forward. The incoming gradient of the loss is one number and scales the two products
+// of backward.
 #include "layers/head.hpp"
 
 #include <ATen/ops/addmm.h>

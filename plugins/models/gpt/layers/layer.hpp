@@ -1,5 +1,6 @@
-// One layer of the model as the host sees it: it declares ports and parameters, and computes forward and backward.
-// Tensors are views of the host's memory, in the order of the ports; undefined where model.h allows null.
+// One layer of the model as the host sees it: it declares ports and parameters, and computes
+// forward and backward. Tensors are views of the host's memory, in the order of the ports;
+// undefined where model.h allows null.
 #pragma once
 
 #include <memory>
@@ -49,7 +50,8 @@ inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tenso
 // New uninitialised float32 memory.
 at::Tensor empty(at::IntArrayRef sizes);
 
-// Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value and its place.
+// Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value
+// and its place.
 void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit,
                    const std::string& limit_name, int64_t exempt);
 

@@ -1,4 +1,5 @@
-// Linear maps as single library products: residuals and accumulation are the product's own addition.
+// Linear maps as single library products: residuals and accumulation are the product's own
+// addition.
 #include "layers/linear.hpp"
 
 #include <ATen/ops/add.h>

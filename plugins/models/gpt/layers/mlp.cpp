@@ -1,5 +1,6 @@
-// layer_1, activation, layer_2. layer_1 holds the gate's rows, then the up rows; layer_2 is stored [ffn, hidden].
-// The activation's output is not kept: its backward makes it again on the way (kernels/activation.hpp).
+// layer_1, activation, layer_2. layer_1 holds the gate's rows, then the up rows; layer_2 is stored
+// [ffn, hidden]. The activation's output is not kept: its backward makes it again on the way
+// (kernels/activation.hpp).
 #include "layers/mlp.hpp"
 
 #include "kernels/activation.hpp"

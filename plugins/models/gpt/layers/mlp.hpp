@@ -1,4 +1,5 @@
-// The two-layer MLP, plain or gated, from normalized input to the residual stream, as a part of a block.
+// The two-layer MLP, plain or gated, from normalized input to the residual stream, as a part of a
+// block.
 #pragma once
 
 #include "config.hpp"

@@ -18,7 +18,8 @@ class Norm {
 
   // x, y [tokens, hidden]; saved null: nothing is kept.
   void forward(const at::Tensor& x, const at::Tensor& y, NormSaved* saved) const;
-  // dx = residual + the gradient of x; residual undefined: 0; dx undefined: not wanted. dx may be residual's memory.
+  // dx = residual + the gradient of x; residual undefined: 0; dx undefined: not wanted. dx may be
+  // residual's memory.
   void backward(const Gradients& gradients, const at::Tensor& x, const NormSaved& saved,
                 const at::Tensor& dy, const at::Tensor& residual, const at::Tensor& dx) const;
   bool trainable() const { return parameters_.trainable(weight_) || parameters_.trainable(bias_); }

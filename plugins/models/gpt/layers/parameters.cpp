@@ -1,5 +1,5 @@
-// Binding and gradient products of a layer's parameters.
-// The overwrite flag decides beta of the product, so a gradient buffer is never filled with zeros first.
+// Binding and gradient products of a layer's parameters. The overwrite flag decides beta of the
+// product, so a gradient buffer is never filled with zeros first.
 #include "layers/parameters.hpp"
 
 #include <ATen/ops/addmm.h>

@@ -1,5 +1,6 @@
-// The parameters of one layer: declared once, bound to the host's memory, and the only way to their gradients.
-// A gradient is written where it belongs: overwritten or added to as the call says, and not computed at all when frozen.
+// The parameters of one layer: declared once, bound to the host's memory, and the only way to their
+// gradients. A gradient is written where it belongs: overwritten or added to as the call says, and
+// not computed at all when frozen.
 #pragma once
 
 #include <fastllm/model.hpp>
@@ -40,7 +41,8 @@ class Gradients {
   bool overwrites(int index) const { return call_.overwrites(index); }
   const at::Tensor& operator[](int index) const { return parameters_.gradient(index); }
 
-  // gradient (=|+=) scale * left^T right, straight into the host's buffer. left [T, m], right [T, n], gradient [m, n].
+  // gradient (=|+=) scale * left^T right, straight into the host's buffer. left [T, m], right [T,
+  // n], gradient [m, n].
   void product(int index, const at::Tensor& left, const at::Tensor& right, double scale = 1) const;
   // gradient (=|+=) sum over rows. rows [T, n] contiguous, gradient [n].
   void row_sum(int index, const at::Tensor& rows) const;

@@ -13,7 +13,8 @@ class Rotary {
   bool enabled() const { return config_.kind != RotaryKind::kNone; }
 
   // Turns the heads of values [tokens, >= heads * head_width] in place; inverse for gradients.
-  // positions int64 [tokens]; a position of at least `limit` (the length of the sequence) is refused.
+  // positions int64 [tokens]; a position of at least `limit` (the length of the sequence) is
+  // refused.
   void apply(const at::Tensor& values, int64_t heads, const at::Tensor& positions, int64_t limit,
              bool inverse);
 

@@ -1,0 +1,360 @@
+// The gpt plugin as the host sees it: loaded from its file, configured through declared keys,
+// described as the reference lays it out. An independent description
+// (tests/support/gpt_description.hpp) is the judge of names, order, shapes and divisions.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
+#include "core/config/resolve.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/shard/layout.hpp"
+#include "core/train/core_fields.hpp"
+#include "core/train/settings.hpp"
+#include "tests/support/gpt_description.hpp"
+
+namespace fastllm {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Plugins are never unloaded: one registry for all tests.
+plugin::ModelFactory& gpt() {
+  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
+  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
+  return factory;
+}
+
+const config::Schema& schema() {
+  static const config::Schema schema = [] {
+    config::Schema s = train::make_core_schema();
+    train::add_model_fields(s, gpt().fields());
+    return s;
+  }();
+  return schema;
+}
+
+struct Configured {
+  config::Node root;
+  std::unique_ptr<model::Model> model;
+  std::vector<std::string> warnings;
+  std::string refused;
+};
+
+Configured configure(const std::vector<std::string>& overrides) {
+  config::Node user = config::Node::map();
+  config::apply_overrides(user, overrides);
+  auto resolved = config::resolve(schema(), user);
+  Configured result{std::move(resolved.root), nullptr, std::move(resolved.warnings), ""};
+  try {
+    result.model = gpt().create(*result.root.find("model.base_model"));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::kInvalid);
+    result.refused = e.what();
+  }
+  return result;
+}
+std::string at(const std::string& assignment) { return "model.base_model." + assignment; }
+
+std::string golden(const std::string& name) {
+  return read_file(std::string(FASTLLM_SOURCE_DIR "/tests/fixtures/config/") + name + ".yaml");
+}
+
+// ---------------------------------------------------------------- configuration
+
+TEST(GptConfiguration, DefaultDumpsEqualTheReference) {
+  auto c = configure({});
+  ASSERT_EQ(c.refused, "");
+  train::make_settings(c.root, {});
+  EXPECT_EQ(config::to_yaml(config::dump(schema(), c.root, 0)), golden("default-verbose-0"));
+  EXPECT_EQ(config::to_yaml(config::dump(schema(), c.root, 20)), golden("default-verbose-20"));
+}
+
+TEST(GptConfiguration, ComputesWhatHasNoValueFromWhatIsGiven) {
+  auto c = configure({at("transformer.hidden_size=100"), at("transformer.num_attention_heads=5"),
+                      at("transformer.gated=true"), at("transformer.num_layers=8"),
+                      at("transformer.init_method_std=0.5"), at("transformer.init_method_max=1.5"),
+                      at("transformer.rotary.type=default"), at("transformer.mlp_lr_scale=null")});
+  ASSERT_EQ(c.refused, "");
+  const auto& node = *c.root.find("model.base_model");
+  EXPECT_EQ(node.get<int64_t>("transformer.kv_channels"), 20);
+  EXPECT_EQ(node.get<int64_t>("transformer.ffn_hidden_size"), 400);
+  EXPECT_EQ(node.get<std::string>("transformer.activation_type"), "silu");
+  EXPECT_EQ(node.get<bool>("use_position_embeddings"), false);
+  EXPECT_EQ(node.get<double>("transformer.init_method_std_qkv"), 0.5);
+  EXPECT_EQ(node.get<double>("transformer.init_method_std_mlp_2"), 0.125);  // / sqrt(2 * 8)
+  EXPECT_EQ(node.get<double>("init_method_std_embed"), 0.5);
+  EXPECT_EQ(node.get<double>("transformer.init_method_max_attn_proj"), 1.5);
+  EXPECT_EQ(node.get<double>("init_method_max_embed"), 1.5);
+  EXPECT_TRUE(node.find("transformer.init_method_min_qkv")->is_null());
+  EXPECT_EQ(config::to_yaml(*node.find("transformer.mlp_lr_scale")), "- null\n");
+}
+
+TEST(GptConfiguration, TakesAnEmptyListOfScalesForNone) {
+  const auto c = configure({at("transformer.mlp_lr_scale=[]")});
+  ASSERT_EQ(c.refused, "");
+  for (const auto& parameter : c.model->description().parameters) EXPECT_FALSE(parameter.frozen());
+}
+
+TEST(GptConfiguration, ReportsEveryProblemAtOnce) {
+  const auto c =
+      configure({at("transformer.head_groups=3"), at("transformer.normalization.epsilon=0"),
+                 at("transformer.hidden_size=100"), at("transformer.mlp_lr_scale=[0,1]"),
+                 at("transformer.output_lr_scale=0.5"), at("transformer.init_method_max=1"),
+                 at("transformer.init_method_min=2"), at("vocab_size=3000000000")});
+  EXPECT_THAT(
+      c.refused,
+      HasSubstr("transformer.head_groups: expected a divisor of num_attention_heads (8), found 3"));
+  EXPECT_THAT(c.refused,
+              HasSubstr("\ntransformer.normalization.epsilon: expected a number above 0, found 0"));
+  EXPECT_THAT(c.refused,
+              HasSubstr("\ntransformer.kv_channels: expected hidden_size (100) to be a multiple of "
+                        "num_attention_heads (8) when no value is given; give one"));
+  EXPECT_THAT(
+      c.refused,
+      HasSubstr(
+          "\ntransformer.mlp_lr_scale: expected 1 entry or num_experts (1) entries, found 2"));
+  EXPECT_THAT(
+      c.refused,
+      HasSubstr(
+          "\ntransformer.output_lr_scale: expected null with tie_word_embeddings, since the one "
+          "weight belongs to the embedding, found 0.5; use transformer.embeddings_lr_scale"));
+  EXPECT_THAT(
+      c.refused,
+      HasSubstr("\ntransformer.init_method_min: expected at most init_method_max (1), found 2"));
+  EXPECT_THAT(c.refused, HasSubstr("\nvocab_size: expected at most 2147483647, found 3000000000"));
+}
+
+TEST(GptConfiguration, RefusesSizesThatNoComputerHolds) {
+  EXPECT_THAT(configure({at("transformer.num_layers=1000000")}).refused,
+              HasSubstr("transformer.num_layers: expected at most 65536, found 1000000"));
+  EXPECT_THAT(configure({at("transformer.num_attention_heads=2000000000"),
+                         at("transformer.kv_channels=2000000000")})
+                  .refused,
+              HasSubstr("transformer.num_attention_heads: expected num_attention_heads times "
+                        "kv_channels to be at most "
+                        "2147483647, found 2000000000 times 2000000000"));
+  EXPECT_THAT(
+      configure({at("transformer.rotary.type=default"), at("transformer.kv_channels=15")}).refused,
+      HasSubstr("transformer.kv_channels: expected an even number, since rotary embeddings turn "
+                "pairs, found 15"));
+  EXPECT_THAT(
+      configure({at("transformer.rotary.type=default"), at("transformer.rotary.theta=-1")}).refused,
+      HasSubstr("transformer.rotary.theta: expected a number above 0, found -1"));
+}
+
+TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
+  const std::vector<std::array<std::string, 3>> cases = {
+      {"transformer.rotary.type", "llama3", "default or none"},
+      {"transformer.rotary.type", "yarn", "default or none"},
+      {"transformer.num_experts", "4", "1"},
+      {"transformer.num_shared_experts", "1", "0"},
+      {"transformer.num_experts_per_token", "2", "1"},
+      {"transformer.attention_dropout", "0.25", "0"},
+      {"transformer.hidden_dropout", "0.5", "0"},
+      {"transformer.window_size", "128", "null"},
+      {"transformer.max_window_layers", "3", "null"},
+      {"transformer.mlp_recompute_level", "full", "none"},
+      {"transformer.debug_transformer", "1", "0"},
+      {"transformer.debug_transformer_memory", "true", "false"},
+      {"cross_entropy_splits", "2", "null"},
+      {"sequence_first", "true", "null"},
+      {"logit_z_loss", "0.0001", "0"},
+      {"use_megatron_initialization", "true", "false"},
+  };
+  for (const auto& [key, value, instead] : cases) {
+    EXPECT_EQ(configure({at(key + "=" + value)}).refused,
+              key + ": " + value + " is not supported yet by this version of gpt; use " + instead);
+  }
+}
+
+TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
+  TemporaryDirectory folder;
+  const auto file = folder.path() / "log.txt";
+  log::set_file(file);
+  const auto c = configure(
+      {at("cross_entropy_impl=triton"), at("transformer.normalization.implementation=fast"),
+       at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
+       at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0")});
+  configure({});  // defaults: silent
+  log::flush();
+  log::set_file({});
+  EXPECT_EQ(c.refused, "");
+  const std::string text = read_file(file);
+  for (const char* key : {"cross_entropy_impl", "transformer.normalization.implementation",
+                          "transformer.dropless_moe", "transformer.dropless_dynamic_shape",
+                          "transformer.use_flash_attention"}) {
+    EXPECT_THAT(text, HasSubstr(std::string(key) + ": no effect here"));
+  }
+  EXPECT_THAT(text, HasSubstr("transformer.router_lr_scale: no effect with num_experts 1"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 6) << text;
+}
+
+TEST(GptConfiguration, AcceptsOldNamesWithAWarning) {
+  const auto c = configure(
+      {at("transformer.use_rotary_embeddings=true"), at("transformer.triton_rotary=false"),
+       at("transformer.normalization_type=rms_norm"), at("transformer.layer_norm_eps=0.001"),
+       at("transformer.zero_centered_normalization=true"), at("match_megatron=false")});
+  EXPECT_EQ(c.refused, "");
+  EXPECT_EQ(c.warnings.size(), 6u);
+  const auto& node = *c.root.find("model.base_model");
+  EXPECT_EQ(node.get<std::string>("transformer.rotary.type"), "default");
+  EXPECT_EQ(node.get<bool>("transformer.rotary.triton"), false);
+  EXPECT_EQ(node.get<std::string>("transformer.normalization.type"), "rms_norm");
+  EXPECT_EQ(node.get<double>("transformer.normalization.epsilon"), 0.001);
+  EXPECT_EQ(node.get<bool>("transformer.normalization.zero_centered"), true);
+}
+
+// ---------------------------------------------------------------- description
+
+// Everything that decides where a parameter lies, for one and for two tensor ranks.
+void expect_same_layout(const std::vector<std::string>& overrides, const test::GptShape& shape) {
+  const auto c = configure(overrides);
+  ASSERT_EQ(c.refused, "");
+  const auto& actual = c.model->description();
+  const auto expected = test::gpt_description(shape);
+  for (int tensor : {1, 2}) {
+    SCOPED_TRACE(tensor);
+    const shard::World world{.tensor = tensor};
+    const shard::Layout a(actual, world, {}), e(expected, world, {});
+    ASSERT_EQ(a.stages().size(), e.stages().size());
+    for (size_t s = 0; s < a.stages().size(); ++s) {
+      ASSERT_EQ(a.stages()[s].groups.size(), e.stages()[s].groups.size()) << "stage " << s;
+      for (size_t g = 0; g < a.stages()[s].groups.size(); ++g) {
+        const auto &ours = a.stages()[s].groups[g].pieces, &theirs = e.stages()[s].groups[g].pieces;
+        ASSERT_EQ(ours.size(), theirs.size()) << "stage " << s;
+        for (size_t p = 0; p < ours.size(); ++p) {
+          const auto& name = expected.parameters[size_t(theirs[p].parameter)].name;
+          EXPECT_EQ(actual.parameters[size_t(ours[p].parameter)].name, name);
+          EXPECT_EQ(ours[p].local, theirs[p].local) << name;
+          EXPECT_EQ(ours[p].begin, theirs[p].begin) << name;
+        }
+      }
+    }
+  }
+  ASSERT_EQ(actual.parameters.size(), expected.parameters.size());
+  for (size_t i = 0; i < actual.parameters.size(); ++i) {
+    EXPECT_EQ(actual.parameters[i].name, expected.parameters[i].name);
+    EXPECT_EQ(actual.parameters[i].weight_decay, expected.parameters[i].weight_decay)
+        << actual.parameters[i].name;
+    EXPECT_EQ(actual.parameters[i].frozen(), expected.parameters[i].frozen())
+        << actual.parameters[i].name;
+  }
+}
+
+TEST(GptDescription, OfTheDefaultModelIsTheReferences) { expect_same_layout({}, {}); }
+
+TEST(GptDescription, OfALlamaLikeModelIsTheReferences) {
+  expect_same_layout(
+      {at("transformer.num_layers=2"), at("transformer.hidden_size=48"),
+       at("transformer.num_attention_heads=4"), at("transformer.head_groups=2"),
+       at("transformer.kv_channels=16"), at("transformer.ffn_hidden_size=80"),
+       at("transformer.gated=true"), at("transformer.add_linear_biases=false"),
+       at("transformer.normalization.type=rms_norm"), at("transformer.rotary.type=default"),
+       at("vocab_size=50"), at("tie_word_embeddings=false")},
+      {.layers = 2,
+       .hidden = 48,
+       .heads = 4,
+       .head_groups = 2,
+       .kv_channels = 16,
+       .ffn = 80,
+       .vocabulary = 50,
+       .rotary = true,
+       .rms_norm = true,
+       .gated = true,
+       .biases = false,
+       .tied = false,
+       .scales = {}});
+}
+
+TEST(GptDescription, OfFrozenKindsIsTheReferences) {
+  const std::vector<std::string> small = {at("transformer.num_layers=2"),
+                                          at("transformer.hidden_size=64"), at("vocab_size=50")};
+  const auto with = [&](std::vector<std::string> more, const std::string& kind, bool tied = true) {
+    more.insert(more.end(), small.begin(), small.end());
+    test::GptShape shape;
+    shape.layers = 2, shape.hidden = 64, shape.vocabulary = 50;
+    shape.tied = tied;
+    shape.scales[kind] = {0.0};
+    SCOPED_TRACE(kind);
+    expect_same_layout(more, shape);
+  };
+  with({at("transformer.mlp_lr_scale=[0]")}, "mlp");
+  with({at("transformer.attention_lr_scale=0")}, "attention");
+  with({at("transformer.embeddings_lr_scale=0")}, "embeddings");
+  with({at("transformer.norm_lr_scale=0")}, "norm");
+  with({at("transformer.output_lr_scale=0"), at("tie_word_embeddings=false")}, "output", false);
+}
+
+TEST(GptDescription, WithoutDividedVocabularyIsTheReferences) {
+  test::GptShape shape;
+  shape.layers = 1, shape.hidden = 64, shape.vocabulary = 50;
+  shape.parallel_embeddings = false;
+  expect_same_layout({at("transformer.num_layers=1"), at("transformer.hidden_size=64"),
+                      at("vocab_size=50"), at("parallel_embeddings=false")},
+                     shape);
+}
+
+TEST(GptDescription, DeclaresInitialValuesByRole) {
+  const auto c = configure(
+      {at("transformer.num_layers=2"), at("transformer.hidden_size=64"), at("vocab_size=50"),
+       at("transformer.init_method_std=0.25"), at("transformer.init_method_max=0.5"),
+       at("transformer.init_method_min=-0.5"), at("init_method_std_embed=0.125"),
+       at("transformer.normalization.initialization_range=0.0625"),
+       at("transformer.random_bias_init=true")});
+  const auto find = [&](const std::string& name) {
+    for (const auto& parameter : c.model->description().parameters) {
+      if (parameter.name == name) return parameter;
+    }
+    throw std::out_of_range(name);
+  };
+  const auto query = find("layers.1.self_attn.query.weight"),
+             dense = find("layers.2.self_attn.dense.weight");
+  EXPECT_EQ(query.init, FASTLLM_INIT_NORMAL);
+  EXPECT_EQ(query.init_b, 0.25);
+  EXPECT_EQ(query.init_max, 0.5);
+  EXPECT_EQ(query.init_min, -0.5);
+  EXPECT_EQ(dense.init_b, 0.125);  // 0.25 / sqrt(2 * 2)
+  EXPECT_EQ(find("layers.1.mlp.layer_2.weight").init_b, 0.125);
+  EXPECT_EQ(find("layers.1.mlp.layer_1.bias").init_b, 0.25);
+  EXPECT_EQ(find("layers.0.position_embeddings_weight").init_b, 0.125);
+  const auto norm = find("layers.3.final_norm.weight");
+  EXPECT_EQ(norm.init, FASTLLM_INIT_UNIFORM);
+  EXPECT_EQ(norm.init_a, 1 - 0.0625);
+  EXPECT_EQ(norm.init_b, 1 + 0.0625);
+  const auto plain = configure({});
+  for (const auto& parameter : plain.model->description().parameters) {
+    if (parameter.name.ends_with(".bias")) {
+      EXPECT_EQ(parameter.init, FASTLLM_INIT_ZEROS) << parameter.name;
+    }
+    if (parameter.name.ends_with("norm_1.weight")) {
+      EXPECT_EQ(parameter.init, FASTLLM_INIT_ONES) << parameter.name;
+    }
+  }
+}
+
+// trainer.md 3.3, the worked example: flops a token, times the tokens of its step.
+TEST(GptFlops, AreThoseOfTheReferencesWorkedExample) {
+  const auto c =
+      configure({at("transformer.num_layers=30"), at("transformer.hidden_size=576"),
+                 at("transformer.num_attention_heads=9"), at("transformer.head_groups=3"),
+                 at("transformer.kv_channels=64"), at("transformer.ffn_hidden_size=1536"),
+                 at("transformer.gated=true"), at("transformer.add_linear_biases=false"),
+                 at("transformer.rotary.type=default")});
+  double forward = 0, recomputed = 0;
+  for (int layer = 0; layer < 32; ++layer) {
+    const auto flops = c.model->flops(layer, 3, 1024);
+    forward += flops.forward;
+    recomputed += flops.recomputed;
+  }
+  const double tokens = 3 * 1024;
+  EXPECT_DOUBLE_EQ(3 * forward / tokens, 913047552.0);
+  EXPECT_DOUBLE_EQ((3 * forward + recomputed) / tokens, 930742272.0);
+}
+
+}  // namespace
+}  // namespace fastllm
