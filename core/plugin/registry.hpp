@@ -1,5 +1,5 @@
 // Shared libraries found at run time: by name in the search path, or by path. Manifests are read
-// before anything is loaded. abi.md 1 (handshake), 9 (discovery, manifest, security).
+// before anything is loaded. How they are judged: docs/adr/0008.
 #pragma once
 
 #include <memory>
