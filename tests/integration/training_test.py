@@ -10,7 +10,7 @@ MLP_SCALE = "model__base_model__transformer__mlp_lr_scale"
 UNCLIPPED = {"optimizer__gradient_norm_clipping": 1e9}
 
 
-class Training(HostTest):
+class TrainingTest(HostTest):
     def setUp(self):
         super().setUp()
         self.data = self.tiny_data()
@@ -23,6 +23,10 @@ class Training(HostTest):
     def losses(self, experiment):
         return [losses["language_model_loss"] for _, losses in sorted(training_losses(read_metrics(experiment)).items())]
 
+
+class ShortTraining(TrainingTest):
+    """What also runs under the sanitizers."""
+
     def test_loss_falls(self):
         experiment, output = self.train("run", iterations=60)
         losses = self.losses(experiment)
@@ -32,6 +36,14 @@ class Training(HostTest):
         self.assertLess(losses[-1], losses[0] / 2)
         self.assertIn("PhaseType.training @ iteration     60/    60", output)
 
+    def test_saves_and_goes_on(self):
+        whole, _ = self.train("whole", iterations=6)
+        halves, _ = self.train("halves", iterations=3, training__checkpoint__interval=3)
+        self.train("halves", iterations=6, training__checkpoint__interval=3)
+        self.assertEqual(self.losses(halves), self.losses(whole))
+
+
+class Training(TrainingTest):
     def test_validation_and_test_phase(self):
         data = {"type": "memmap", "path": str(self.tiny_data("other", seed=2))}
         experiment, output = self.train("run", iterations=4, training__validation={"interval": 2, "iterations": 2}, training__test_iters=1,
