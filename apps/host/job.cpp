@@ -30,11 +30,14 @@ std::vector<std::string> with_places(const std::string& lines, const config::Nod
 }  // namespace
 
 Job::Job(const Options& options)
-    : options_(options), registry_({options.plugin_paths, options.allow_insecure_plugins}), schema_(train::make_core_schema()) {
+    : options_(options),
+      registry_({options.plugin_paths, options.allow_insecure_plugins}),
+      schema_(train::make_core_schema()) {
   if (options.plugin.empty()) {
     std::string found;
     for (const auto& candidate : registry_.list()) {
-      if (candidate.refused.empty() && !candidate.shadowed && !candidate.manifest.models.empty()) found += " " + candidate.name;
+      if (candidate.refused.empty() && !candidate.shadowed && !candidate.manifest.models.empty())
+        found += " " + candidate.name;
     }
     throw UsageError{"expected --plugin NAME, the model to train, found none; there are:" +
                      (found.empty() ? std::string(" none (see fastllm-host plugins)") : found)};
@@ -42,7 +45,8 @@ Job::Job(const Options& options)
   plugin::offer_stage_tables();  // before any plugin asks for them
   plugin::Plugin& plugin = registry_.load(options.plugin);
   if (plugin.models().empty()) {
-    throw Error(Status::kInvalid, fmt::format("expected a plugin with a model, found {} ({}), which has none; see fastllm-host plugins",
+    throw Error(Status::kInvalid, fmt::format("expected a plugin with a model, found {} ({}), "
+                                              "which has none; see fastllm-host plugins",
                                               plugin.info().id, plugin.info().path));
   }
   factory_ = plugin.models().front().get();
@@ -72,14 +76,17 @@ checkpoint::ModelIdentity Job::identity() {
 model::Description Job::describe(const config::Node& metadata) {
   const std::string type = metadata.get<std::string>("model");
   if (type != factory_->type()) {
-    throw Error(Status::kInvalid, fmt::format("expected a checkpoint of model {}, found one of {}; use --plugin {}", factory_->type(), type, type));
+    throw Error(Status::kInvalid,
+                fmt::format("expected a checkpoint of model {}, found one of {}; use --plugin {}",
+                            factory_->type(), type, type));
   }
   const config::Node* base_model = metadata.find("config.base_model");
   config::Node completed;
   return complete(base_model ? *base_model : config::Node::map(), completed)->description();
 }
 
-std::unique_ptr<model::Model> Job::complete(const config::Node& base_model, config::Node& completed) {
+std::unique_ptr<model::Model> Job::complete(const config::Node& base_model,
+                                            config::Node& completed) {
   config::Node user = config::Node::map();
   user.set(kModelBlock, base_model);
   completed = *config::resolve(schema_, user).root.find(kModelBlock);
@@ -87,9 +94,13 @@ std::unique_ptr<model::Model> Job::complete(const config::Node& base_model, conf
 }
 
 void Job::resolve() {
-  config::Node user = options_.config_file.empty() ? config::Node::map() : config::load_file(options_.config_file);
+  config::Node user =
+      options_.config_file.empty() ? config::Node::map() : config::load_file(options_.config_file);
   config::apply_overrides(user, options_.overrides);
-  resolved_ = config::resolve(schema_, user);
+  resolved_ = config::examine(schema_, user);
+  // Rules between keys are checked only when each key is right: a default in place of a wrong value would break others.
+  if (!resolved_.problems.empty())
+    throw Error(Status::kInvalid, fmt::format("{}", fmt::join(resolved_.problems, "\n")));
 
   std::vector<std::string> problems;
   auto collect = [&](auto&& step) {
@@ -106,7 +117,8 @@ void Job::resolve() {
     settings_ = train::make_settings(resolved_.root, environment);
     train::check_supported(settings_, resolved_.root, environment);
   });
-  if (!problems.empty()) throw Error(Status::kInvalid, fmt::format("{}", fmt::join(problems, "\n")));
+  if (!problems.empty())
+    throw Error(Status::kInvalid, fmt::format("{}", fmt::join(problems, "\n")));
 }
 
 }  // namespace fastllm::host

@@ -20,8 +20,9 @@ std::string quoted(int argc, char** argv) {
   std::string text;
   for (int i = 0; i < argc; ++i) {
     std::string_view word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-                                                               "0123456789@%+=:,./-_") == std::string_view::npos;
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                            "0123456789@%+=:,./-_") == std::string_view::npos;
     if (i > 0) text += ' ';
     if (plain) {
       text += word;
@@ -64,9 +65,12 @@ int main(int argc, char** argv) {
     log::plain_error(e.what());
     return e.status() == Status::kCancelled ? host::kInterrupted : host::kFailed;
   } catch (const std::bad_alloc&) {
-    log::plain_error("out of memory: expected the run to fit this computer, found no memory left; use a smaller model or batch");
+    log::plain_error(
+        "out of memory: expected the run to fit this computer, found no memory left; use a smaller "
+        "model or batch");
   } catch (const std::exception& e) {
-    log::plain_error(fmt::format("this is a fault of fastllm-host: {}; please report it", e.what()));
+    log::plain_error(
+        fmt::format("this is a fault of fastllm-host: {}; please report it", e.what()));
   }
   return host::kFailed;
 }

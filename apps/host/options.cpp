@@ -17,15 +17,19 @@ po::options_description visible_options(Options& options) {
   auto add = visible.add_options();
   add("plugin", po::value(&options.plugin)->value_name("NAME"),
       "the model plugin: a name (libfastllm_NAME.so in the search path) or a path with a slash");
-  add("config,c", po::value(&options.config_file)->value_name("FILE"), "the YAML file; the same as naming it without -c");
-  add("validate,v", po::bool_switch(&options.validate), "check and print the configuration, run nothing");
+  add("config,c", po::value(&options.config_file)->value_name("FILE"),
+      "the YAML file; the same as naming it without -c");
+  add("validate,v", po::bool_switch(&options.validate),
+      "check and print the configuration, run nothing");
   add("verbose", po::value(&options.verbosity)->value_name("N"),
-      "how much of the configuration is printed: 0 what matters (default), 10, 20 more, -1 everything");
+      "how much of the configuration is printed: 0 what matters (default), 10, 20 more, -1 "
+      "everything");
   add("plugin-path", po::value(&options.plugin_paths)->value_name("DIR")->composing(),
       "look for plugins here first; may be given several times");
   add("allow-insecure-plugins", po::bool_switch(&options.allow_insecure_plugins),
       "load plugins from files and folders that others may write to");
-  add("markdown", po::bool_switch(&options.markdown), "schema: print the reference page of docs/configuration.md");
+  add("markdown", po::bool_switch(&options.markdown),
+      "schema: print the reference page of docs/configuration.md");
   add("version", po::bool_switch(&options.version), "print the version and stop");
   add("help,h", po::bool_switch(&options.help), "print this and stop");
   return visible;
@@ -38,10 +42,14 @@ std::string help_text() {
   std::ostringstream text;
   text << "fastllm-host --plugin gpt [train.yaml] [a.b.c=VALUE ...]     train a model\n"
           "fastllm-host prepare --help                                  turn text into a data set\n"
-          "fastllm-host schema --plugin gpt                             JSON Schema of train.yaml, for editors\n"
-          "fastllm-host plugins                                         what plugins there are, and why one is not used\n\n"
-          "VALUE is YAML: true, 1e-4, [0], {a: 1}. No configuration at all is valid. Ctrl-C finishes the step, saves, and\n"
-          "ends with code 3; a second Ctrl-C ends at once. Exit codes: 0 done, 1 error, 2 bad usage, 3 interrupted and saved.\n\n"
+          "fastllm-host schema --plugin gpt                             JSON Schema of train.yaml, "
+          "for editors\n"
+          "fastllm-host plugins                                         what plugins there are, "
+          "and why one is not used\n\n"
+          "VALUE is YAML: true, 1e-4, [0], {a: 1}. No configuration at all is valid. Ctrl-C "
+          "finishes the step, saves, and\n"
+          "ends with code 3; a second Ctrl-C ends at once. Exit codes: 0 done, 1 error, 2 bad "
+          "usage, 3 interrupted and saved.\n\n"
        << visible_options(unused);
   return text.str();
 }
@@ -49,8 +57,8 @@ std::string help_text() {
 Options parse_options(int argc, char** argv) {
   Options options;
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (!arguments.empty() &&
-      std::find(std::begin(kCommands), std::end(kCommands), arguments.front()) != std::end(kCommands)) {
+  if (!arguments.empty() && std::find(std::begin(kCommands), std::end(kCommands),
+                                      arguments.front()) != std::end(kCommands)) {
     options.command = arguments.front();
     arguments.erase(arguments.begin());
   }
@@ -67,7 +75,9 @@ Options parse_options(int argc, char** argv) {
     po::variables_map values;
     // Options are spelt out in full: a guessed prefix would change meaning when an option is added.
     auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(arguments).options(all).positional(positional).style(style).run(), values);
+    po::store(
+        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
+        values);
     po::notify(values);
   } catch (const po::error& e) {
     throw UsageError{std::string(e.what()) + "; see fastllm-host --help"};
@@ -78,11 +88,12 @@ Options parse_options(int argc, char** argv) {
     } else if (options.config_file.empty()) {
       options.config_file = word;
     } else {
-      throw UsageError{"expected one configuration file, found " + options.config_file + " and " + word +
-                       "; a change of one key is written a.b.c=VALUE"};
+      throw UsageError{"expected one configuration file, found " + options.config_file + " and " +
+                       word + "; a change of one key is written a.b.c=VALUE"};
     }
   }
-  if (options.command == "plugins" && (!options.config_file.empty() || !options.overrides.empty())) {
+  if (options.command == "plugins" &&
+      (!options.config_file.empty() || !options.overrides.empty())) {
     throw UsageError{"expected no further words after plugins; see fastllm-host --help"};
   }
   return options;

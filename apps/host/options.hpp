@@ -20,12 +20,12 @@ struct Options {
   std::string command = "train";  // train, plugins, schema, prepare
   std::string plugin;             // --plugin: a name or a path
   std::string config_file;
-  std::vector<std::string> overrides;       // a.b.c=VALUE, in order
+  std::vector<std::string> overrides;  // a.b.c=VALUE, in order
   std::vector<std::filesystem::path> plugin_paths;
   bool allow_insecure_plugins = false;
   bool validate = false;
   int verbosity = 0;
-  bool markdown = false;         // schema: the reference page instead
+  bool markdown = false;  // schema: the reference page instead
   bool help = false, version = false;
   std::vector<std::string> command_arguments;  // of prepare: everything after the word
 };

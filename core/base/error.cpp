@@ -4,15 +4,24 @@ namespace fastllm {
 
 const char* status_name(Status status) {
   switch (status) {
-    case Status::kOk: return "ok";
-    case Status::kCancelled: return "cancelled";
-    case Status::kInvalid: return "invalid";
-    case Status::kNotFound: return "not found";
-    case Status::kOutOfMemory: return "out of memory";
-    case Status::kUnsupported: return "unsupported";
-    case Status::kInternal: return "internal error";
-    case Status::kUnavailable: return "unavailable";
-    case Status::kDataLoss: return "data loss";
+    case Status::kOk:
+      return "ok";
+    case Status::kCancelled:
+      return "cancelled";
+    case Status::kInvalid:
+      return "invalid";
+    case Status::kNotFound:
+      return "not found";
+    case Status::kOutOfMemory:
+      return "out of memory";
+    case Status::kUnsupported:
+      return "unsupported";
+    case Status::kInternal:
+      return "internal error";
+    case Status::kUnavailable:
+      return "unavailable";
+    case Status::kDataLoss:
+      return "data loss";
   }
   return "unknown status";
 }

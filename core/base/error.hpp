@@ -14,13 +14,13 @@ namespace fastllm {
 enum class Status : int32_t {
   kOk = FASTLLM_OK,
   kCancelled = FASTLLM_CANCELLED,
-  kInvalid = FASTLLM_INVALID,        // what the user gave is wrong: configuration, arguments, files
+  kInvalid = FASTLLM_INVALID,  // what the user gave is wrong: configuration, arguments, files
   kNotFound = FASTLLM_NOT_FOUND,
   kOutOfMemory = FASTLLM_OUT_OF_MEMORY,
   kUnsupported = FASTLLM_UNSUPPORTED,
-  kInternal = FASTLLM_INTERNAL,      // ours or a plugin's fault
+  kInternal = FASTLLM_INTERNAL,  // ours or a plugin's fault
   kUnavailable = FASTLLM_UNAVAILABLE,
-  kDataLoss = FASTLLM_DATA_LOSS,     // a file is cut, damaged, or lies about itself
+  kDataLoss = FASTLLM_DATA_LOSS,  // a file is cut, damaged, or lies about itself
 };
 
 const char* status_name(Status status);  // "invalid", "not found", ...

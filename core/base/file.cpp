@@ -45,7 +45,8 @@ int open_regular(const fs::path& path, struct stat& info) {
   if (fd < 0) fail_errno("read", path, errno);
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(Status::kInvalid, fmt::format("expected a regular file at {}, found something else", path.string()));
+    throw Error(Status::kInvalid,
+                fmt::format("expected a regular file at {}, found something else", path.string()));
   }
   return fd;
 }
@@ -58,7 +59,8 @@ std::string read_file(const fs::path& path, uint64_t limit) {
   struct stat info {};
   Descriptor fd(open_regular(path, info));
   if (uint64_t(info.st_size) > limit) {
-    throw Error(Status::kInvalid, fmt::format("expected at most {} bytes in {}, found {}", limit, path.string(), info.st_size));
+    throw Error(Status::kInvalid, fmt::format("expected at most {} bytes in {}, found {}", limit,
+                                              path.string(), info.st_size));
   }
   std::string content(size_t(info.st_size), '\0');
   size_t done = 0;
@@ -82,7 +84,9 @@ void sync_path(const fs::path& path) {
 void make_directories(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
-  if (code) throw Error(Status::kUnavailable, fmt::format("cannot make the folder {}: {}", path.string(), code.message()));
+  if (code)
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot make the folder {}: {}", path.string(), code.message()));
 }
 
 void write_file_atomic(const fs::path& path, std::string_view content) {
@@ -153,7 +157,9 @@ class Sha256 {
   Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
     FASTLLM_ASSERT(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
   }
-  void add(const void* data, size_t size) { FASTLLM_ASSERT(EVP_DigestUpdate(context_.get(), data, size) == 1); }
+  void add(const void* data, size_t size) {
+    FASTLLM_ASSERT(EVP_DigestUpdate(context_.get(), data, size) == 1);
+  }
   std::string hex() {
     unsigned char digest[32];
     FASTLLM_ASSERT(EVP_DigestFinal_ex(context_.get(), digest, nullptr) == 1);

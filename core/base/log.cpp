@@ -30,11 +30,16 @@ State& state() {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarning: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
-    case Level::kFatal: return spdlog::level::critical;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kFatal:
+      return spdlog::level::critical;
   }
   return spdlog::level::info;
 }
@@ -117,7 +122,8 @@ void progress(std::string_view text) {
   std::lock_guard lock(s.mutex);
   if (text.empty()) return clear_progress(s);
   winsize size{};
-  size_t width = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79u;
+  size_t width =
+      ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1u : 79u;
   std::string line = "\r";
   line += text.substr(0, width);
   line += "\x1b[K";

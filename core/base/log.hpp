@@ -13,7 +13,7 @@ enum class Level { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kFatal = 4 }
 
 struct Options {
   bool timestamps = true;
-  int rank = 0, world_size = 1;   // other ranks than 0 speak from warning up
+  int rank = 0, world_size = 1;  // other ranks than 0 speak from warning up
   Level level = Level::kInfo;
 };
 

@@ -29,7 +29,8 @@ MemoryUse MemoryProbe::read() {
   if (std::isnan(use.peak)) return use;
   global_peak_ = std::max(global_peak_, use.peak);
   use.global_peak = global_peak_;
-  std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM; refused in some containers, which only widens `peak`
+  std::ofstream("/proc/self/clear_refs")
+      << "5";  // resets VmHWM; refused in some containers, which only widens `peak`
   return use;
 }
 

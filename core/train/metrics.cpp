@@ -19,9 +19,13 @@ double remaining_seconds(const Metrics& m) {
 }
 
 // Keeps to the width the reference uses, thousands separated.
-std::string padded_commas(int64_t value, int width) { return fmt::format("{:>{}}", with_commas(double(value), 0), width); }
+std::string padded_commas(int64_t value, int width) {
+  return fmt::format("{:>{}}", with_commas(double(value), 0), width);
+}
 
-config::Node number(double value) { return std::isfinite(value) ? config::Node::real(value) : config::Node(); }
+config::Node number(double value) {
+  return std::isfinite(value) ? config::Node::real(value) : config::Node();
+}
 
 }  // namespace
 
@@ -36,7 +40,9 @@ std::string log_line(const Metrics& m, std::time_t now) {
   add(fmt::format("throughput: {:.2f} tflop/s (model)", tflops(m.model_flops, m)));
   add(fmt::format("{:.2f} tflop/s (hardware)", tflops(m.hardware_flops, m)));
   add(fmt::format("{:.2f} tokens/s/gpu", m.tokens_per_second()));
-  auto mib = [](const char* name, double value) { return fmt::format("{} {} MiB", name, with_commas(value, 2)); };
+  auto mib = [](const char* name, double value) {
+    return fmt::format("{} {} MiB", name, with_commas(value, 2));
+  };
   // There is no caching allocator to tell allocated from reserved apart: both are the resident set.
   add(mib("Memory allocated", m.memory.now));
   add(mib("max allocated", m.memory.peak));
@@ -46,7 +52,8 @@ std::string log_line(const Metrics& m, std::time_t now) {
   if (m.training) {
     const auto& t = *m.training;
     double remaining = remaining_seconds(m);
-    double percent = m.train_iters > 0 ? 100.0 * double(m.iteration) / double(m.train_iters) : Metrics::kMissing;
+    double percent =
+        m.train_iters > 0 ? 100.0 * double(m.iteration) / double(m.train_iters) : Metrics::kMissing;
     add(fmt::format("learning rate: {:.3e}", t.learning_rate));
     add(fmt::format("loss scale: {:5.0f}", t.loss_scale));
     add(fmt::format("grad norm: {:.4f}", t.grad_norm));
@@ -54,8 +61,9 @@ std::string log_line(const Metrics& m, std::time_t now) {
     add(fmt::format("nan iterations: {:3}", t.nan_iters));
     add(fmt::format("average step time {:.2f} ms", t.step_time_average_ms));
     add(fmt::format("remaining {} ", duration_text(remaining)));
-    std::string completion =
-        std::isfinite(remaining) ? local_time_text(now + std::time_t(std::llround(remaining))) : "nan";
+    std::string completion = std::isfinite(remaining)
+                                 ? local_time_text(now + std::time_t(std::llround(remaining)))
+                                 : "nan";
     add(fmt::format("completion {} ({:.2f} %)", completion, percent));
   }
   for (const auto& [name, value] : m.losses) {

@@ -18,26 +18,29 @@ namespace fastllm::train {
 struct Metrics {
   static constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
 
-  std::string phase;                 // "training", "validation", "test"; a named set: "validation/name"
+  std::string phase;  // "training", "validation", "test"; a named set: "validation/name"
   int64_t iteration = 0, train_iters = 0;
-  int64_t batch_size = 0;            // samples over all ranks
-  int64_t sequence_length = 0;       // tokens
+  int64_t batch_size = 0;       // samples over all ranks
+  int64_t sequence_length = 0;  // tokens
   int world_size = 1;
   double step_time_ms = kMissing;
   double model_flops = 0, hardware_flops = 0;  // of one step, over all ranks; 0: not known
   MemoryUse memory{kMissing, kMissing, kMissing};
 
-  struct Training {                  // what only training lines have
+  struct Training {  // what only training lines have
     double learning_rate = kMissing, loss_scale = 1, grad_norm = kMissing;
     int64_t skipped_iters = 0, nan_iters = 0;
     double step_time_average_ms = kMissing;
-    double data_wait_ms = 0;         // waited for data, per step (JSON only)
-    std::optional<int> run;          // number of the run folder; none without one
+    double data_wait_ms = 0;  // waited for data, per step (JSON only)
+    std::optional<int> run;   // number of the run folder; none without one
   };
   std::optional<Training> training;
-  std::vector<std::pair<std::string, double>> losses;  // in order of definition; nan: no successful iteration
+  std::vector<std::pair<std::string, double>>
+      losses;  // in order of definition; nan: no successful iteration
 
-  double tokens_per_second() const { return double(sequence_length) * double(batch_size) / world_size / step_time_ms * 1000; }
+  double tokens_per_second() const {
+    return double(sequence_length) * double(batch_size) / world_size / step_time_ms * 1000;
+  }
 };
 
 // now: wall clock, for the completion time.

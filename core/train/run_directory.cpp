@@ -13,7 +13,9 @@ namespace fastllm::train {
 namespace fs = std::filesystem;
 
 RunDirectory::RunDirectory(const fs::path& experiment, int rank, int world_size)
-    : experiment_(fs::absolute(experiment).lexically_normal()), rank_(rank), world_size_(world_size) {
+    : experiment_(fs::absolute(experiment).lexically_normal()),
+      rank_(rank),
+      world_size_(world_size) {
   fs::path runs = experiment_ / "runs";
   make_directories(runs);
   // The number of entries, as the reference counts; the next free one when a folder was deleted by hand.
@@ -21,15 +23,17 @@ RunDirectory::RunDirectory(const fs::path& experiment, int rank, int world_size)
   std::error_code code;
   while (!fs::create_directory(runs / std::to_string(number_), code)) {
     if (code) {
-      throw Error(Status::kUnavailable, fmt::format("cannot make the run folder {}: {}",
-                                                    (runs / std::to_string(number_)).string(), code.message()));
+      throw Error(Status::kUnavailable,
+                  fmt::format("cannot make the run folder {}: {}",
+                              (runs / std::to_string(number_)).string(), code.message()));
     }
     ++number_;
   }
   run_ = runs / std::to_string(number_);
   make_directories(run_ / "logs");
   metrics_.open(metrics_file(), std::ios::app);
-  if (!metrics_) throw Error(Status::kUnavailable, fmt::format("cannot write {}", metrics_file().string()));
+  if (!metrics_)
+    throw Error(Status::kUnavailable, fmt::format("cannot write {}", metrics_file().string()));
 }
 
 fs::path RunDirectory::log_file() const {
@@ -47,7 +51,8 @@ fs::path RunDirectory::checkpoints() const {
 void RunDirectory::write_metrics(const config::Node& object) {
   metrics_ << config::to_json(object) << '\n' << std::flush;
   if (!metrics_) {
-    throw Error(Status::kUnavailable, fmt::format("cannot write {}; is the disk full?", metrics_file().string()));
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot write {}; is the disk full?", metrics_file().string()));
   }
 }
 

@@ -27,13 +27,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double milliseconds(Clock::duration d) { return std::chrono::duration<double, std::milli>(d).count(); }
+double milliseconds(Clock::duration d) {
+  return std::chrono::duration<double, std::milli>(d).count();
+}
 
 const char* lower_name(Phase phase) {
   switch (phase) {
-    case Phase::kTraining: return "training";
-    case Phase::kValidation: return "validation";
-    case Phase::kTest: return "test";
+    case Phase::kTraining:
+      return "training";
+    case Phase::kValidation:
+      return "validation";
+    case Phase::kTest:
+      return "test";
   }
   return "";
 }
@@ -42,7 +47,8 @@ const char* lower_name(Phase phase) {
 std::string placement_text(const shard::BufferPlacement& placement) {
   std::vector<std::string> entries;
   for (size_t buffer = 0; buffer < placement.contents.size(); ++buffer) {
-    for (int stage : placement.contents[buffer]) entries.push_back(fmt::format("{}: {}", stage, buffer));
+    for (int stage : placement.contents[buffer])
+      entries.push_back(fmt::format("{}: {}", stage, buffer));
   }
   return fmt::format("{{{}}}", fmt::join(entries, ", "));
 }
@@ -88,14 +94,16 @@ struct Trainer::Impl {
   std::unique_ptr<data::Loader> evaluation_loader;
   double step_flops = 0, step_hardware_flops = 0, evaluation_flops = 0;  // of one whole batch
   MemoryProbe memory;
-  int64_t completed = 0;         // iterations done, as a checkpoint counts them
+  int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
-  config::Node last_metrics = config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
+  config::Node last_metrics =
+      config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
   bool interrupted = false;
 
   shard::World world() const {
     const auto& d = settings.distributed;
-    return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel), d.pipeline_first};
+    return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel),
+            d.pipeline_first};
   }
 
   shard::StoreOptions store_options() const {
@@ -111,20 +119,25 @@ struct Trainer::Impl {
   void create_memory() {
     const auto& description = parts.model.description();
     log::info("Creating model...");
-    layout.emplace(description, world(), shard::LayoutOptions{settings.multi_stage.layers_per_stage, 1});
+    layout.emplace(description, world(),
+                   shard::LayoutOptions{settings.multi_stage.layers_per_stage, 1});
     const int rank = int(settings.distributed.rank);
     const shard::StoreOptions options = store_options();
     log::info(fmt::format("  Splitting the model into {} stages...", layout->stages().size()));
-    log::info(fmt::format("  Total parameters: {} ", with_commas(double(layout->parameters_total()), 0)));
+    log::info(
+        fmt::format("  Total parameters: {} ", with_commas(double(layout->parameters_total()), 0)));
     store.emplace(*layout, rank, options);
     log::info("Weight buffer placement:\n" + placement_text(store->weight_buffers()));
     log::info("Grad buffer placement:\n" + placement_text(store->gradient_buffers()));
-    for (const auto& line : shard::allocation_table(*layout, rank, options).lines()) log::info(line);
+    for (const auto& line : shard::allocation_table(*layout, rank, options).lines())
+      log::info(line);
     if (parts.memory_ready) parts.memory_ready(*store);
     executor.emplace(parts.model, *store,
-                     ExecutorOptions{settings.training.recompute_activations, settings.distributed.training_seed});
+                     ExecutorOptions{settings.training.recompute_activations,
+                                     settings.distributed.training_seed});
     optimizer.emplace(*store, settings.optimizer.adamw);
-    const int depth = int(settings.batch.depth_first_micro_batches), breadth = int(settings.batch.breadth_first_micro_batches);
+    const int depth = int(settings.batch.depth_first_micro_batches),
+              breadth = int(settings.batch.breadth_first_micro_batches);
     training_schedule = model::make_schedule(schedule_options(*store, depth, breadth, true));
     evaluation_schedule = model::make_schedule(schedule_options(*store, depth, breadth, false));
 
@@ -132,11 +145,13 @@ struct Trainer::Impl {
       for (const auto& port : description.layers[i].outputs) {
         if (port.flags & FASTLLM_PORT_LOSS) loss_names.push_back(port.name);
       }
-      auto flops = parts.model.flops(int(i), settings.batch.batch_size, settings.batch.sequence_length);
+      auto flops =
+          parts.model.flops(int(i), settings.batch.batch_size, settings.batch.sequence_length);
       evaluation_flops += flops.forward;
       step_flops += 3 * flops.forward;
       // A layer made again for its backward costs one more forward.
-      step_hardware_flops += (settings.training.recompute_activations ? 4 : 3) * flops.forward + flops.recomputed;
+      step_hardware_flops +=
+          (settings.training.recompute_activations ? 4 : 3) * flops.forward + flops.recomputed;
     }
   }
 
@@ -212,7 +227,8 @@ struct Trainer::Impl {
     std::time_t now = std::time(nullptr);
     log::info(log_line(metrics, now));
     config::Node numbers = to_node(metrics, now);
-    last_metrics.set_child(phase_name(phase), numbers);  // capitalised, as in the reference's checkpoints
+    last_metrics.set_child(phase_name(phase),
+                           numbers);  // capitalised, as in the reference's checkpoints
     if (!parts.run) return;
     config::Node line = config::Node::map();
     line.set_child("phase", config::Node::text(metrics.phase));
@@ -222,12 +238,14 @@ struct Trainer::Impl {
 
   // Forward-only steps on a loader that goes on where the last evaluation stopped.
   // False: a signal came; what was counted so far is dropped.
-  bool evaluate(Phase phase, data::Loader& loader, int64_t iterations, int64_t first_step, int64_t iteration) {
+  bool evaluate(Phase phase, data::Loader& loader, int64_t iterations, int64_t first_step,
+                int64_t iteration) {
     LossMeans means;
     auto begin = Clock::now();
     for (int64_t k = 0; k < iterations; ++k) {
       if (stop_requested()) {
-        log::warning(fmt::format("{} at iteration {} was interrupted and is not repeated.", lower_name(phase), iteration));
+        log::warning(fmt::format("{} at iteration {} was interrupted and is not repeated.",
+                                 lower_name(phase), iteration));
         return false;
       }
       StepBatches batches = next_batches(loader, first_step + k);
@@ -246,8 +264,8 @@ struct Trainer::Impl {
     const int64_t iterations = settings.training.validation_iterations;
     const int64_t done = iterations * settings.training.validation.count(iteration - 1);
     if (!evaluation_loader) {
-      evaluation_loader = std::make_unique<data::Loader>(datasets.at(Phase::kValidation),
-                                                         loader_options(done * settings.batch.batch_size));
+      evaluation_loader = std::make_unique<data::Loader>(
+          datasets.at(Phase::kValidation), loader_options(done * settings.batch.batch_size));
     }
     return evaluate(Phase::kValidation, *evaluation_loader, iterations, done, iteration);
   }
@@ -265,7 +283,8 @@ struct Trainer::Impl {
     const auto& t = settings.training;
     auto& dataset = datasets.at(Phase::kTraining);
     int64_t first_sample = completed * settings.batch.batch_size;
-    log::info(fmt::format("Initializing PhaseType.training data iterator from sample {}...", first_sample));
+    log::info(fmt::format("Initializing PhaseType.training data iterator from sample {}...",
+                          first_sample));
     data::Loader loader(dataset, loader_options(first_sample));
     log::info("Training ...");
 
@@ -308,7 +327,8 @@ struct Trainer::Impl {
       const bool done = i >= t.train_iters;
       stop = done || t.shutdown.enabled(i);
       if (stop && !done) outcome = Outcome::kPlannedStop;
-      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i)) && !stop_requested()) {
+      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i)) &&
+          !stop_requested()) {
         validate(i);
       }
       if (stop_requested() && !done) {
@@ -319,7 +339,8 @@ struct Trainer::Impl {
       const bool scheduled = stop ? t.checkpoint.when.enabled() : t.checkpoint.when.enabled(i);
       if (checkpoints && (scheduled || (stop && outcome == Outcome::kInterrupted))) save(i);
     }
-    if (outcome == Outcome::kCompleted && completed < t.train_iters) outcome = Outcome::kInterrupted;
+    if (outcome == Outcome::kCompleted && completed < t.train_iters)
+      outcome = Outcome::kInterrupted;
     log::progress("");
     return outcome;
   }
@@ -328,10 +349,13 @@ struct Trainer::Impl {
     double per_step = milliseconds(Clock::now() - begin) / double(i - first) / 1000;
     int64_t total = settings.training.train_iters;
     std::string losses;
-    for (const auto& name : loss_names) losses += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
-    log::progress(fmt::format("step {}/{}{} | {} tokens/s | {} left", i, total, losses,
-                              with_commas(double(settings.batch.batch_size * settings.batch.sequence_length) / per_step, 0),
-                              duration_text(per_step * double(total - i))));
+    for (const auto& name : loss_names)
+      losses += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
+    log::progress(fmt::format(
+        "step {}/{}{} | {} tokens/s | {} left", i, total, losses,
+        with_commas(double(settings.batch.batch_size * settings.batch.sequence_length) / per_step,
+                    0),
+        duration_text(per_step * double(total - i))));
   }
 
   Outcome run() {
@@ -341,8 +365,8 @@ struct Trainer::Impl {
     create_state();
     log::info("done with setup ...");
     MemoryUse use = memory.read();
-    log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB", with_commas(use.now, 2),
-                          with_commas(use.peak, 2)));
+    log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB",
+                          with_commas(use.now, 2), with_commas(use.peak, 2)));
     Outcome outcome = Outcome::kCompleted;
     if (completed < t.train_iters) {
       outcome = train_loop();
@@ -352,15 +376,19 @@ struct Trainer::Impl {
     if (outcome == Outcome::kCompleted && datasets.contains(Phase::kTest)) {
       log::info("Running test phase ...");
       data::Loader loader(datasets.at(Phase::kTest), loader_options(0));
-      if (!evaluate(Phase::kTest, loader, t.test_iters, 0, completed)) outcome = Outcome::kInterrupted;
+      if (!evaluate(Phase::kTest, loader, t.test_iters, 0, completed))
+        outcome = Outcome::kInterrupted;
     }
     if (outcome == Outcome::kInterrupted) {
       int number = stop_signal().load();
       log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
-                            number == 2 ? "SIGINT" : number == 15 ? "SIGTERM" : std::to_string(number), completed,
+                            number == 2    ? "SIGINT"
+                            : number == 15 ? "SIGTERM"
+                                           : std::to_string(number),
+                            completed,
                             !checkpoints ? ", nothing is saved (run.experiment_dir is not set)"
                             : last_saved == completed ? ", everything is saved"
-                                                          : ""));
+                                                      : ""));
     }
     return outcome;
   }

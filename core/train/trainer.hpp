@@ -21,7 +21,8 @@ using Datasets = std::map<Phase, std::shared_ptr<const data::SampledDataset>>;
 struct TrainerParts {
   const Settings& settings;
   model::Model& model;
-  int64_t vocab_size = 0;  // token ids outside [0, vocab_size) are refused; 0: the model does not say
+  int64_t vocab_size =
+      0;  // token ids outside [0, vocab_size) are refused; 0: the model does not say
   // The dataset of a phase with that many samples, or an Error that says which key defines it.
   std::function<std::shared_ptr<const data::SampledDataset>(Phase, int64_t samples)> make_dataset;
   // Memory is there, nothing in it yet: who serves checkpoint formats is told where it lies.

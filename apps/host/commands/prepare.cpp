@@ -30,22 +30,35 @@ po::options_description describe(Arguments& a) {
   po::options_description description("Options", 110, 70);
   auto& o = a.options;
   a.options.workers = int(std::max(1u, std::thread::hardware_concurrency()));
-  description.add_options()
-      ("output,o", po::value(&o.output_path)->value_name("DIR"), "folder to make; appears complete or not at all")
-      ("format", po::value(&a.format)->value_name("NAME")->default_value(a.format),
-       "auto (by name: .jsonl and .ndjson are JSON lines, all else text), text (a file is a document), jsonl (a line is a document: "
-       "{\"text\": ...} or {\"tokens\": [...]})")
-      ("tokenizer", po::value(&o.tokenizer)->value_name("NAME")->default_value(o.tokenizer), "bytes is built in: 259 ids, 256 begins and 257 ends a document")
-      ("field", po::value(&o.text_field)->value_name("KEY")->default_value(o.text_field), "key of the text in a JSON line")
-      ("spans-field", po::value(&o.spans_field)->value_name("KEY")->default_value(o.spans_field), "key of the loss-masking spans in a JSON line")
-      ("vocab-size", po::value(&o.vocab_size)->value_name("N"), "for token ids: the size of their vocabulary")
-      ("data-type", po::value(&a.token_type)->value_name("TYPE"), "type of a stored id; by the vocabulary when not given")
-      ("split", po::value(&a.splits)->value_name("NAME=RATIO")->composing(), "cut by tokens between documents; give it once a split")
-      ("holdout-every", po::value(&o.holdout_every)->value_name("N"), "every N-th document goes to the split validation, the others to training")
-      ("tokens-per-shard", po::value(&o.tokens_per_shard)->value_name("N")->default_value(o.tokens_per_shard), "a new file pair after about so many tokens")
-      ("workers", po::value(&o.workers)->value_name("N")->default_value(o.workers), "threads; the result does not depend on it")
-      ("overwrite", po::bool_switch(&o.overwrite), "replace an earlier output of prepare")
-      ("help,h", po::bool_switch(&a.help), "print this and stop");
+  description.add_options()("output,o", po::value(&o.output_path)->value_name("DIR"),
+                            "folder to make; appears complete or not at all")(
+      "format", po::value(&a.format)->value_name("NAME")->default_value(a.format),
+      "auto (by name: .jsonl and .ndjson are JSON lines, all else text), text (a file is a "
+      "document), jsonl (a line is a document: "
+      "{\"text\": ...} or {\"tokens\": [...]})")(
+      "tokenizer", po::value(&o.tokenizer)->value_name("NAME")->default_value(o.tokenizer),
+      "bytes is built in: 259 ids, 256 begins and 257 ends a document")(
+      "field", po::value(&o.text_field)->value_name("KEY")->default_value(o.text_field),
+      "key of the text in a JSON line")(
+      "spans-field", po::value(&o.spans_field)->value_name("KEY")->default_value(o.spans_field),
+      "key of the loss-masking spans in a JSON line")(
+      "vocab-size", po::value(&o.vocab_size)->value_name("N"),
+      "for token ids: the size of their vocabulary")(
+      "data-type", po::value(&a.token_type)->value_name("TYPE"),
+      "type of a stored id; by the vocabulary when not given")(
+      "split", po::value(&a.splits)->value_name("NAME=RATIO")->composing(),
+      "cut by tokens between documents; give it once a split")(
+      "holdout-every", po::value(&o.holdout_every)->value_name("N"),
+      "every N-th document goes to the split validation, the others to training")(
+      "tokens-per-shard",
+      po::value(&o.tokens_per_shard)->value_name("N")->default_value(o.tokens_per_shard),
+      "a new file pair after about so many tokens")(
+      "workers", po::value(&o.workers)->value_name("N")->default_value(o.workers),
+      "threads; the result does not depend on it")(
+      "exclude", po::value(&o.exclude)->value_name("PATTERN")->composing(),
+      "leave out files whose path matches; may be given several times")(
+      "overwrite", po::bool_switch(&o.overwrite), "replace an earlier output of prepare")(
+      "help,h", po::bool_switch(&a.help), "print this and stop");
   return description;
 }
 
@@ -59,7 +72,8 @@ data::InputFormat parse_format(const std::string& name) {
 data::TokenType parse_token_type(const std::string& name) {
   if (auto info = data::find_token_type(name)) return info->type;
   std::string known;
-  for (const auto& info : data::kTokenTypes) known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
+  for (const auto& info : data::kTokenTypes)
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", info.name);
   throw UsageError{"--data-type: expected one of " + known + ", found " + name};
 }
 
@@ -77,9 +91,11 @@ std::pair<std::string, double> parse_split(const std::string& text) {
 class Progress {
  public:
   void operator()(int64_t done, int64_t total) {
-    double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     double left = done > 0 ? seconds * double(total - done) / double(done) : 0;
-    log::progress(fmt::format("prepare {:3} % | {} of {} | {} left", total > 0 ? 100 * done / total : 100, mib_text(done), mib_text(total),
+    log::progress(fmt::format("prepare {:3} % | {} of {} | {} left",
+                              total > 0 ? 100 * done / total : 100, mib_text(done), mib_text(total),
                               duration_text(left)));
   }
 
@@ -98,20 +114,31 @@ int run_prepare(const Options& options) {
   try {
     po::variables_map values;
     auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(options.command_arguments).options(all).positional(positional).style(style).run(), values);
+    po::store(po::command_line_parser(options.command_arguments)
+                  .options(all)
+                  .positional(positional)
+                  .style(style)
+                  .run(),
+              values);
     po::notify(values);
   } catch (const po::error& e) {
     throw UsageError{std::string(e.what()) + "; see fastllm-host prepare --help"};
   }
   if (arguments.help) {
     std::ostringstream text;
-    text << "fastllm-host prepare INPUT ... --output DIR\n\nINPUT is a file, a folder (all files below) or a pattern.\n\n" << visible;
+    text << "fastllm-host prepare INPUT ... --output DIR\n\nINPUT is a file, a folder (all files "
+            "below) or a pattern.\n\n"
+         << visible;
     std::fputs(text.str().c_str(), stdout);
     return kDone;
   }
   auto& prepare = arguments.options;
-  if (prepare.inputs.empty()) throw UsageError{"expected at least one input (a file, a folder or a pattern), found none; see fastllm-host prepare --help"};
-  if (prepare.output_path.empty()) throw UsageError{"expected --output DIR, found none; see fastllm-host prepare --help"};
+  if (prepare.inputs.empty())
+    throw UsageError{
+        "expected at least one input (a file, a folder or a pattern), found none; see fastllm-host "
+        "prepare --help"};
+  if (prepare.output_path.empty())
+    throw UsageError{"expected --output DIR, found none; see fastllm-host prepare --help"};
   prepare.format = parse_format(arguments.format);
   if (!arguments.token_type.empty()) prepare.token_type = parse_token_type(arguments.token_type);
   for (const auto& split : arguments.splits) prepare.splits.push_back(parse_split(split));
@@ -120,10 +147,12 @@ int run_prepare(const Options& options) {
   data::PrepareReport report = data::prepare(prepare, Progress(), [] { return stop_requested(); });
   log::progress("");
   for (const auto& warning : report.warnings) log::warning(warning);
-  log::info(fmt::format("Prepared {} documents, {} tokens from {} files ({}) in {} shards.", with_commas(double(report.documents), 0),
-                        with_commas(double(report.tokens), 0), with_commas(double(report.files), 0), mib_text(report.input_bytes),
-                        report.shards.size()));
-  for (const auto& file : report.configurations) log::info("Use it with {type: file, path: " + file.string() + "}");
+  log::info(fmt::format("Prepared {} documents, {} tokens from {} files ({}) in {} shards.",
+                        with_commas(double(report.documents), 0),
+                        with_commas(double(report.tokens), 0), with_commas(double(report.files), 0),
+                        mib_text(report.input_bytes), report.shards.size()));
+  for (const auto& file : report.configurations)
+    log::info("Use it with {type: file, path: " + file.string() + "}");
   return kDone;
 }
 

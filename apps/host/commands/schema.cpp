@@ -9,8 +9,10 @@ namespace fastllm::host {
 
 int run_schema(const Options& options) {
   Job job(options);
-  std::string text = options.markdown ? config::markdown_reference(job.schema())
-                                      : config::json_schema(job.schema(), "fastllm-host --plugin " + options.plugin);
+  std::string text =
+      options.markdown
+          ? config::markdown_reference(job.schema())
+          : config::json_schema(job.schema(), "fastllm-host --plugin " + options.plugin);
   if (text.empty() || text.back() != '\n') text += '\n';
   std::fputs(text.c_str(), stdout);
   return kDone;

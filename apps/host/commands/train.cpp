@@ -36,13 +36,16 @@ int64_t vocab_size(const config::Node& configuration) {
   return configuration.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
 }
 
-std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::Phase phase, int64_t samples) {
+std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::Phase phase,
+                                                               int64_t samples) {
   const auto& settings = job.settings();
   const std::string key = std::string("data.datasets.") + train::phase_name(phase);
   const config::Node& definition = settings.data.dataset(phase);
   if (definition.is_null()) {
-    throw Error(Status::kInvalid, fmt::format("{}: expected a dataset, since this phase takes {} samples, found none; write for example "
-                                              "{{type: memmap, path: data/shard_0_0}}", key, samples));
+    throw Error(Status::kInvalid, fmt::format("{}: expected a dataset, since this phase takes {} "
+                                              "samples, found none; write for example "
+                                              "{{type: memmap, path: data/shard_0_0}}",
+                                              key, samples));
   }
   train::SamplingSettings sampling;
   sampling.num_samples = samples;
@@ -92,7 +95,8 @@ int run_train(const Options& options, const std::string& command_line) {
     throw;
   }
   const train::Settings& settings = job.settings();
-  log::configure({settings.run.log_timestamps, int(settings.distributed.rank), int(settings.distributed.world_size), log::Level::kInfo});
+  log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
+                  int(settings.distributed.world_size), log::Level::kInfo});
   for (const auto& warning : job.warnings()) log::warning(warning);
   if (options.validate) {
     print_configuration(job, command_line, options.verbosity);
@@ -108,9 +112,12 @@ int run_train(const Options& options, const std::string& command_line) {
     lock.emplace(experiment);
     run.emplace(experiment, int(settings.distributed.rank), int(settings.distributed.world_size));
     if (settings.run.structured_logs) log::set_file(run->log_file());
-    write_file_atomic(experiment / "config.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), 0)));
-    write_file_atomic(experiment / "config_verbose.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), 20)));
-    write_file_atomic(run->run() / "config.yaml", config::to_yaml(config::dump(job.schema(), job.configuration(), -1)));
+    write_file_atomic(experiment / "config.yaml",
+                      config::to_yaml(config::dump(job.schema(), job.configuration(), 0)));
+    write_file_atomic(experiment / "config_verbose.yaml",
+                      config::to_yaml(config::dump(job.schema(), job.configuration(), 20)));
+    write_file_atomic(run->run() / "config.yaml",
+                      config::to_yaml(config::dump(job.schema(), job.configuration(), -1)));
   }
   print_configuration(job, command_line, options.verbosity);
   for (const auto& line : train::plan_lines(settings)) log::info(line);
@@ -119,12 +126,17 @@ int run_train(const Options& options, const std::string& command_line) {
   train::TrainerParts parts{settings, job.model()};
   parts.vocab_size = vocab_size(job.configuration());
   parts.run = run ? &*run : nullptr;
-  parts.make_dataset = [&](train::Phase phase, int64_t samples) { return make_phase_dataset(job, phase, samples); };
-  parts.memory_ready = [&](shard::Store& store) { plugin::set_running(&store.layout(), &store, store.rank()); };
+  parts.make_dataset = [&](train::Phase phase, int64_t samples) {
+    return make_phase_dataset(job, phase, samples);
+  };
+  parts.memory_ready = [&](shard::Store& store) {
+    plugin::set_running(&store.layout(), &store, store.rank());
+  };
   if (run) {
     parts.make_checkpoints = [&](const train::Datasets& datasets) {
       checkpoint::ManagerOptions manager;
-      manager.format = &job.registry().format("distributed");  // loads its plugin: the provenance names it, too
+      manager.format =
+          &job.registry().format("distributed");  // loads its plugin: the provenance names it, too
       config::Node provenance = make_provenance(job, datasets);
       checkpoint::write_provenance(run->run(), provenance);
       manager.experiment_dir = run->experiment();
@@ -132,7 +144,8 @@ int run_train(const Options& options, const std::string& command_line) {
       manager.model = job.identity();
       manager.config = checkpoint_configuration(job);
       const auto& save = settings.training.checkpoint;
-      manager.retention = {save.when.interval.value_or(0), save.when.offset, save.keep, save.keep_every};
+      manager.retention = {save.when.interval.value_or(0), save.when.offset, save.keep,
+                           save.keep_every};
       manager.provenance = std::move(provenance);
       return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
     };
