@@ -54,6 +54,8 @@ function(fastllm_add_test name)
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} fastllm_options GTest::gmock GTest::gtest_main)
+  # What a test checks is built as it ships; the checks themselves need not be fast, but quick to compile.
+  target_compile_options(${name} PRIVATE -O0)
   target_compile_definitions(${name} PRIVATE
     FASTLLM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FASTLLM_BINARY_DIR="${CMAKE_BINARY_DIR}")
   include(GoogleTest)
