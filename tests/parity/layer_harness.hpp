@@ -41,7 +41,7 @@ class Lent {
 using Named = std::map<std::string, at::Tensor>;
 
 struct RunOptions {
-  std::set<std::string> frozen;
+  std::set<std::string> frozen = {};
   bool input_gradient = true;   // of the first input, when it is one of floats
   bool overwrite = true;        // false: add to gradients of 0.5
   bool logits = false;          // ask for a head's optional output
