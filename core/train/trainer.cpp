@@ -327,10 +327,7 @@ struct Trainer::Impl {
       const bool done = i >= t.train_iters;
       stop = done || t.shutdown.enabled(i);
       if (stop && !done) outcome = Outcome::kPlannedStop;
-      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i)) &&
-          !stop_requested()) {
-        validate(i);
-      }
+      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i))) validate(i);
       if (stop_requested() && !done) {
         stop = true;
         outcome = Outcome::kInterrupted;
