@@ -15,15 +15,17 @@ namespace fastllm::train {
 
 struct SamplingSettings {
   int64_t num_samples = 0;
-  int64_t sequence_length = 0;      // tokens; a sample has one more
+  int64_t sequence_length = 0;  // tokens; a sample has one more
   uint64_t seed = 0;
   data::Shuffle shuffle = data::Shuffle::kEpoch;
-  int64_t vocab_size = 0;           // for type random
+  int64_t vocab_size = 0;  // for type random
 };
 
 // folder: what relative paths are relative to; empty: the working directory.
 // where: the definition's key, for messages ("data.datasets.Training").
-std::shared_ptr<const data::SampledDataset> make_dataset(const config::Node& definition, const SamplingSettings& sampling,
-                                                         const std::string& where, const std::filesystem::path& folder = {});
+std::shared_ptr<const data::SampledDataset> make_dataset(const config::Node& definition,
+                                                         const SamplingSettings& sampling,
+                                                         const std::string& where,
+                                                         const std::filesystem::path& folder = {});
 
 }  // namespace fastllm::train
