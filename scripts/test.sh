@@ -7,6 +7,10 @@ set -euo pipefail
 . "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 
 PARTS=(release asan tsan)
+suppressions=$FASTLLM_SOURCE/.ci/sanitizers
+results=$FASTLLM_SOURCE/build/test-results
+selected=()
+ctest_options=()
 
 usage() {
   cat <<EOF
@@ -23,42 +27,6 @@ Options after -- go to ctest:
 EOF
 }
 
-selected=()
-ctest_options=()
-while (($#)); do
-  case $1 in
-    release | asan | tsan) selected+=("$1") ;;
-    -h | --help)
-      usage
-      exit
-      ;;
-    --)
-      shift
-      ctest_options=("$@")
-      break
-      ;;
-    *)
-      usage >&2
-      echo "fastllm: expected one of ${PARTS[*]}, found '$1'" >&2
-      exit 2
-      ;;
-  esac
-  shift
-done
-((${#selected[@]})) || selected=("${PARTS[@]}")
-
-"$FASTLLM_SOURCE/scripts/setup.sh" --judges
-
-suppressions=$FASTLLM_SOURCE/.ci/sanitizers
-results=$FASTLLM_SOURCE/build/test-results
-rm -rf -- "$results"
-mkdir -p -- "$results"
-# Tests that compare with another implementation look here for it, and skip without.
-FASTLLM_JUDGES_PYTHON=$(judges_root)/bin/python
-export FASTLLM_JUDGES_PYTHON
-# Two tests at a time on two cores: threads that wait must not spin.
-export OMP_WAIT_POLICY=passive
-
 # run_tests PRESET FOLDER [CTEST-OPTION...]: the tests of a folder of the build and below
 run_tests() {
   local preset=$1 folder=$2
@@ -68,12 +36,11 @@ run_tests() {
 }
 
 part_release() {
-  configure_preset release -DFASTLLM_JUDGES_PYTHON="$FASTLLM_JUDGES_PYTHON" &&
-    build_preset release && run_tests release .
+  configure_preset release -DFASTLLM_JUDGES_PYTHON="$FASTLLM_JUDGES_PYTHON" && build_preset release && run_tests release .
 }
 
 part_asan() {
-  configure_preset asan && build_preset asan || return
+  configure_preset asan -DFASTLLM_JUDGES_PYTHON="$FASTLLM_JUDGES_PYTHON" && build_preset asan || return
   # What LibTorch keeps until exit is no leak of ours.
   ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 \
@@ -85,36 +52,77 @@ part_tsan() {
   TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 run_tests tsan tests/unit/data
 }
 
-declare -A outcome
-failed=0
-begin=$SECONDS
-for part in "${selected[@]}"; do
-  say "Part $part"
-  part_begin=$SECONDS
-  if "part_$part"; then
-    outcome[$part]=passed
-  else
-    outcome[$part]=FAILED
-    failed=1
-  fi
-  outcome[$part]+=" in $((SECONDS - part_begin)) s"
-done
-
-say "Summary"
-for part in "${selected[@]}"; do
-  printf '%-8s %s\n' "$part" "${outcome[$part]}"
-done
 # Counted from ctest's reports: a part that did not get as far as its tests adds none.
-/usr/bin/python3 - "$results" <<'EOF'
+print_counts() {
+  /usr/bin/python3 - "$@" <<'EOF'
 import pathlib, sys
 import xml.etree.ElementTree as xml
 
-cases = [case for report in sorted(pathlib.Path(sys.argv[1]).glob("*.xml")) for case in xml.parse(report).iter("testcase")]
+reports = filter(pathlib.Path.exists, map(pathlib.Path, sys.argv[1:]))
+cases = [case for report in reports for case in xml.parse(report).iter("testcase")]
 state = [case.get("status") for case in cases]
-failed = [case.get("name") for case in cases if case.get("status") == "fail"]
-for name in failed:
-    print("failed:", name)
-print(f"{state.count('run')} passed, {len(failed)} failed, {len(state) - state.count('run') - len(failed)} skipped")
+for case in cases:
+    if case.get("status") == "fail":
+        print("failed:", case.get("name"))
+passed, failed = state.count("run"), state.count("fail")
+print(f"{passed} passed, {failed} failed, {len(state) - passed - failed} skipped")
 EOF
-echo "total time $((SECONDS - begin)) s, details in $results"
-exit "$failed"
+}
+
+main() {
+  while (($#)); do
+    case $1 in
+      release | asan | tsan) selected+=("$1") ;;
+      -h | --help)
+        usage
+        return
+        ;;
+      --)
+        shift
+        ctest_options=("$@")
+        break
+        ;;
+      *)
+        usage >&2
+        echo "fastllm: expected one of ${PARTS[*]}, found '$1'" >&2
+        exit 2
+        ;;
+    esac
+    shift
+  done
+  ((${#selected[@]})) || selected=("${PARTS[@]}")
+
+  "$FASTLLM_SOURCE/scripts/setup.sh" --judges
+  # Tests that compare with another implementation look here for it, and skip without.
+  FASTLLM_JUDGES_PYTHON=$(judges_root)/bin/python
+  export FASTLLM_JUDGES_PYTHON
+  # Several tests at a time on few cores: threads that wait must not spin.
+  export OMP_WAIT_POLICY=passive
+
+  local part failed=0 begin=$SECONDS part_begin reports=()
+  local -A outcome
+  mkdir -p -- "$results"
+  for part in "${selected[@]}"; do
+    say "Part $part"
+    reports+=("$results/$part.xml")
+    rm -f -- "$results/$part.xml"
+    part_begin=$SECONDS
+    if "part_$part"; then
+      outcome[$part]=passed
+    else
+      outcome[$part]=FAILED
+      failed=1
+    fi
+    outcome[$part]+=" in $((SECONDS - part_begin)) s"
+  done
+
+  say "Summary"
+  for part in "${selected[@]}"; do
+    printf '%-8s %s\n' "$part" "${outcome[$part]}"
+  done
+  print_counts "${reports[@]}"
+  echo "total time $((SECONDS - begin)) s, details in $results"
+  exit "$failed"
+}
+
+main "$@"
