@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -68,6 +69,10 @@ int main(int argc, char** argv) {
     log::plain_error(
         "out of memory: expected the run to fit this computer, found no memory left; use a smaller "
         "model or batch");
+  } catch (const std::filesystem::filesystem_error& e) {
+    log::plain_error(
+        fmt::format("cannot work on {}: {}; check that it is there and its permissions",
+                    e.path1().string(), e.code().message()));
   } catch (const std::exception& e) {
     log::plain_error(
         fmt::format("this is a fault of fastllm-host: {}; please report it", e.what()));

@@ -92,9 +92,11 @@ Options parse_options(int argc, char** argv) {
                        word + "; a change of one key is written a.b.c=VALUE"};
     }
   }
-  if (options.command == "plugins" &&
-      (!options.config_file.empty() || !options.overrides.empty())) {
-    throw UsageError{"expected no further words after plugins; see fastllm-host --help"};
+  if (options.command != "train" && (!options.config_file.empty() || !options.overrides.empty())) {
+    throw UsageError{
+        "expected no further words after " + options.command + ", found " +
+        (options.config_file.empty() ? options.overrides.front() : options.config_file) +
+        "; see fastllm-host --help"};
   }
   return options;
 }

@@ -39,14 +39,29 @@ class Descriptor {
   throw Error(status, fmt::format("cannot {} {}: {}", what, path.string(), errno_text(code)));
 }
 
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISCHR(mode) || S_ISBLK(mode)) return "a device";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "something else";
+}
+
 // Opens a regular file for reading; a folder, pipe or device is refused by name.
 int open_regular(const fs::path& path, struct stat& info) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail_errno("read", path, errno);
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (::fstat(fd, &info) != 0) {
+    int code = errno;
     ::close(fd);
-    throw Error(Status::kInvalid,
-                fmt::format("expected a regular file at {}, found something else", path.string()));
+    fail_errno("read", path, code);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    ::close(fd);
+    throw Error(Status::kInvalid, fmt::format("expected a file at {}, found {}; give the path of a "
+                                              "regular file{}",
+                                              path.string(), kind_of(info.st_mode),
+                                              S_ISDIR(info.st_mode) ? ", perhaps one in it" : ""));
   }
   return fd;
 }
@@ -79,6 +94,24 @@ void sync_path(const fs::path& path) {
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd.get() < 0) fail_errno("open", path, errno);
   if (::fsync(fd.get()) != 0) fail_errno("sync", path, errno);
+}
+
+bool path_exists(const fs::path& path) {
+  std::error_code code;
+  fs::file_status status = fs::status(path, code);
+  if (fs::exists(status)) return true;
+  if (status.type() == fs::file_type::not_found) return false;  // ENOENT, ENOTDIR
+  fail_errno("look for", path, code.value());
+}
+
+std::vector<fs::directory_entry> list_folder(const fs::path& path) {
+  std::vector<fs::directory_entry> entries;
+  std::error_code code;
+  fs::directory_iterator iterator(path, code);
+  for (; !code && iterator != fs::directory_iterator(); iterator.increment(code))
+    entries.push_back(*iterator);
+  if (code) fail_errno("list the folder", path, code.value());
+  return entries;
 }
 
 void make_directories(const fs::path& path) {

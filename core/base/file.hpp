@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fastllm {
 
@@ -17,6 +18,12 @@ void write_file_atomic(const std::filesystem::path& path, std::string_view conte
 
 // Flushes a file's or a folder's content to the disk.
 void sync_path(const std::filesystem::path& path);
+
+// Whether something is at `path`, links followed. Not being allowed to look is an error, not "no".
+bool path_exists(const std::filesystem::path& path);
+
+// What is in a folder, in the file system's order.
+std::vector<std::filesystem::directory_entry> list_folder(const std::filesystem::path& path);
 
 // Makes the folder and its parents; an existing folder is fine.
 void make_directories(const std::filesystem::path& path);
@@ -37,7 +44,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A folder below the system's temporary one that goes away with the object; for tests and set-aside work.
+// A folder below the system's temporary one that goes away with the object; for tests and set-aside
+// work.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(std::string_view prefix = "fastllm");

@@ -7,10 +7,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
 
 namespace fastllm::log {
 namespace {
@@ -85,7 +89,14 @@ void set_file(const std::filesystem::path& path) {
   auto& s = state();
   std::lock_guard lock(s.mutex);
   s.file = path;
-  rebuild(s);
+  try {
+    rebuild(s);
+  } catch (const spdlog::spdlog_ex&) {
+    s.file.clear();
+    throw Error(Status::kUnavailable, "cannot write the log file " + path.string() + ": " +
+                                          errno_text(errno) +
+                                          "; choose another run.experiment_dir");
+  }
 }
 
 void write(Level level, std::string_view text) {

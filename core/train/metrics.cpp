@@ -71,6 +71,7 @@ std::string log_line(const Metrics& m, std::time_t now) {
     std::replace(words.begin(), words.end(), '_', ' ');
     add(fmt::format("{}: {:.5f}", words, value));
   }
+  for (const auto& [name, value] : m.others) add(fmt::format("{}: {:.5g}", name, value));
   if (m.training) add(m.training->run ? fmt::format("run: {}", *m.training->run) : "run: None");
   return fmt::format("{}", fmt::join(parts, " | "));
 }
@@ -83,6 +84,7 @@ config::Node to_node(const Metrics& m, std::time_t now) {
   set("batch_size", Node::integer(m.batch_size));
   set("iteration", Node::integer(m.iteration));
   for (const auto& [name, value] : m.losses) node.set_child(name, number(value));
+  for (const auto& [name, value] : m.others) node.set_child(name, number(value));
   set("consumed_samples", Node::integer(m.iteration * m.batch_size));
   set("consumed_tokens", Node::integer(m.iteration * m.batch_size * m.sequence_length));
   set("step_time_ms", number(m.step_time_ms));

@@ -38,6 +38,8 @@ struct Metrics {
   std::vector<std::pair<std::string, double>>
       losses;  // in order of definition; nan: no successful iteration
 
+  std::vector<std::pair<std::string, double>> others;  // the model's metrics, means like the losses
+
   double tokens_per_second() const {
     return double(sequence_length) * double(batch_size) / world_size / step_time_ms * 1000;
   }

@@ -1,3 +1,4 @@
+// The loop (trainer.md 4), evaluations (6), saves and stops (7, 8). What a step is, is the executor's; what is printed, metrics'.
 #include "core/train/trainer.hpp"
 
 #include <fmt/format.h>
@@ -14,13 +15,9 @@
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
-#include "core/model/schedule.hpp"
-#include "core/optim/adamw.hpp"
-#include "core/shard/layout.hpp"
-#include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
 #include "core/train/initialize.hpp"
 #include "core/train/metrics.hpp"
+#include "core/train/workspace.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -31,6 +28,7 @@ double milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
+// In log lines; data.datasets and checkpoints spell phases with a capital.
 const char* lower_name(Phase phase) {
   switch (phase) {
     case Phase::kTraining:
@@ -43,35 +41,38 @@ const char* lower_name(Phase phase) {
   return "";
 }
 
-// "{1: 0, 2: 1, 0: 13}": stage to buffer, in buffer order.
-std::string placement_text(const shard::BufferPlacement& placement) {
-  std::vector<std::string> entries;
-  for (size_t buffer = 0; buffer < placement.contents.size(); ++buffer) {
-    for (int stage : placement.contents[buffer])
-      entries.push_back(fmt::format("{}: {}", stage, buffer));
-  }
-  return fmt::format("{{{}}}", fmt::join(entries, ", "));
+std::string signal_name(int number) {
+  return number == 2 ? "SIGINT" : number == 15 ? "SIGTERM" : fmt::format("{}", number);
 }
 
-// Sums over the successful iterations since the last log.
-class LossMeans {
+// Means over the iterations since the last log.
+class Means {
  public:
-  void add(const std::map<std::string, double>& losses) {
-    for (const auto& [name, value] : losses) sums_[name] += value;
+  void add(const std::map<std::string, double>& values) {
+    for (const auto& [name, value] : values) sums_[name] += value;
     ++count_;
   }
-  // In order of definition; nan where nothing was added.
+  // Those names, in that order; nan where nothing was added. Starts again.
   std::vector<std::pair<std::string, double>> take(const std::vector<std::string>& names) {
     std::vector<std::pair<std::string, double>> means;
     for (const auto& name : names) {
       means.emplace_back(name, count_ ? sums_[name] / double(count_) : Metrics::kMissing);
     }
-    sums_.clear();
-    count_ = 0;
+    clear();
+    return means;
+  }
+  std::vector<std::pair<std::string, double>> take_all() {
+    std::vector<std::pair<std::string, double>> means;
+    for (const auto& [name, sum] : sums_) means.emplace_back(name, sum / double(count_));
+    clear();
     return means;
   }
 
  private:
+  void clear() {
+    sums_.clear();
+    count_ = 0;
+  }
   std::map<std::string, double> sums_;
   int64_t count_ = 0;
 };
@@ -83,82 +84,22 @@ struct Trainer::Impl {
 
   TrainerParts parts;
   const Settings& settings;
-  std::optional<shard::Layout> layout;
-  std::optional<shard::Store> store;
-  std::optional<Executor> executor;
-  std::optional<optim::AdamW> optimizer;
-  std::vector<model::Step> training_schedule, evaluation_schedule;
-  std::vector<std::string> loss_names;
+  std::optional<Workspace> workspace;
   Datasets datasets;
   std::unique_ptr<checkpoint::CheckpointManager> checkpoints;
-  std::unique_ptr<data::Loader> evaluation_loader;
-  double step_flops = 0, step_hardware_flops = 0, evaluation_flops = 0;  // of one whole batch
+  std::unique_ptr<data::Loader> validation_loader;
   MemoryProbe memory;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
   config::Node last_metrics =
       config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
-  bool interrupted = false;
 
-  shard::World world() const {
-    const auto& d = settings.distributed;
-    return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel),
-            d.pipeline_first};
-  }
-
-  shard::StoreOptions store_options() const {
-    const auto& m = settings.multi_stage;
-    shard::StoreOptions options;
-    options.full_precision_gradients = m.full_precision_gradients;
-    options.zero_stage = m.zero_stage;
-    options.num_weight_buffers = m.num_weight_buffers;
-    options.num_gradient_buffers = m.num_gradient_buffers;
-    return options;
-  }
-
-  void create_memory() {
-    const auto& description = parts.model.description();
-    log::info("Creating model...");
-    layout.emplace(description, world(),
-                   shard::LayoutOptions{settings.multi_stage.layers_per_stage, 1});
-    const int rank = int(settings.distributed.rank);
-    const shard::StoreOptions options = store_options();
-    log::info(fmt::format("  Splitting the model into {} stages...", layout->stages().size()));
-    log::info(
-        fmt::format("  Total parameters: {} ", with_commas(double(layout->parameters_total()), 0)));
-    store.emplace(*layout, rank, options);
-    log::info("Weight buffer placement:\n" + placement_text(store->weight_buffers()));
-    log::info("Grad buffer placement:\n" + placement_text(store->gradient_buffers()));
-    for (const auto& line : shard::allocation_table(*layout, rank, options).lines())
-      log::info(line);
-    if (parts.memory_ready) parts.memory_ready(*store);
-    executor.emplace(parts.model, *store,
-                     ExecutorOptions{settings.training.recompute_activations,
-                                     settings.distributed.training_seed});
-    optimizer.emplace(*store, settings.optimizer.adamw);
-    const int depth = int(settings.batch.depth_first_micro_batches),
-              breadth = int(settings.batch.breadth_first_micro_batches);
-    training_schedule = model::make_schedule(schedule_options(*store, depth, breadth, true));
-    evaluation_schedule = model::make_schedule(schedule_options(*store, depth, breadth, false));
-
-    for (size_t i = 0; i < description.layers.size(); ++i) {
-      for (const auto& port : description.layers[i].outputs) {
-        if (port.flags & FASTLLM_PORT_LOSS) loss_names.push_back(port.name);
-      }
-      auto flops =
-          parts.model.flops(int(i), settings.batch.batch_size, settings.batch.sequence_length);
-      evaluation_flops += flops.forward;
-      step_flops += 3 * flops.forward;
-      // A layer made again for its backward costs one more forward.
-      step_hardware_flops +=
-          (settings.training.recompute_activations ? 4 : 3) * flops.forward + flops.recomputed;
-    }
-  }
+  // ---------------------------------------------------------------- setup
 
   void create_datasets() {
     log::info("Preparing datasets...");
     for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest}) {
-      int64_t samples = settings.samples(phase);
+      const int64_t samples = settings.samples(phase);
       if (samples > 0) datasets[phase] = parts.make_dataset(phase, samples);
     }
   }
@@ -167,14 +108,16 @@ struct Trainer::Impl {
     if (parts.make_checkpoints) checkpoints = parts.make_checkpoints(datasets);
     if (auto found = checkpoints ? checkpoints->find_latest() : std::nullopt) {
       log::info(fmt::format("Loading checkpoint from iteration {}...", found->iteration));
-      checkpoint::TrainingState state = checkpoints->load(*found, *store);
+      checkpoint::TrainingState state = checkpoints->load(*found, workspace->store);
       completed = last_saved = state.completed_steps;
-      optimizer->current_step = state.optimizer_step;
+      workspace->optimizer.current_step = state.optimizer_step;
       return;
     }
     log::info("Initializing training state from scratch...");
-    initialize(*store, parts.model, settings.distributed.initialization_seed);
+    initialize(workspace->store, parts.model, settings.distributed.initialization_seed);
   }
+
+  // ---------------------------------------------------------------- data
 
   data::LoaderOptions loader_options(int64_t first_sample) const {
     data::LoaderOptions o;
@@ -196,7 +139,7 @@ struct Trainer::Impl {
     StepInput input;
   };
   StepBatches next_batches(data::Loader& loader, int64_t step) {
-    auto begin = Clock::now();
+    const auto begin = Clock::now();
     StepBatches batches;
     for (int64_t i = 0; i < settings.batch.sequential_micro_batches; ++i) {
       batches.owned.push_back(loader.next());
@@ -204,12 +147,14 @@ struct Trainer::Impl {
       batches.input.valid_labels += batches.owned.back()->valid_labels;
     }
     batches.input.step = step;
-    double took = milliseconds(Clock::now() - begin);
+    const double took = milliseconds(Clock::now() - begin);
     if (took > settings.data.batch_warn_ms) {
       log::warning(fmt::format("Data loading took {} ms", with_commas(took, 2)));
     }
     return batches;
   }
+
+  // ---------------------------------------------------------------- numbers out
 
   Metrics base_metrics(Phase phase, int64_t iteration) {
     Metrics m;
@@ -224,11 +169,10 @@ struct Trainer::Impl {
   }
 
   void publish(Phase phase, const Metrics& metrics) {
-    std::time_t now = std::time(nullptr);
+    const std::time_t now = std::time(nullptr);
     log::info(log_line(metrics, now));
     config::Node numbers = to_node(metrics, now);
-    last_metrics.set_child(phase_name(phase),
-                           numbers);  // capitalised, as in the reference's checkpoints
+    last_metrics.set_child(phase_name(phase), numbers);
     if (!parts.run) return;
     config::Node line = config::Node::map();
     line.set_child("phase", config::Node::text(metrics.phase));
@@ -236,26 +180,43 @@ struct Trainer::Impl {
     parts.run->write_metrics(line);
   }
 
+  void show_progress(int64_t i, const StepOutput& out, Clock::time_point begin, int64_t first) {
+    const double per_step = milliseconds(Clock::now() - begin) / double(i - first) / 1000;
+    const int64_t total = settings.training.train_iters;
+    std::string losses;
+    for (const auto& name : workspace->loss_names)
+      losses += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
+    const double tokens = double(settings.batch.batch_size * settings.batch.sequence_length);
+    log::progress(fmt::format("step {}/{}{} | {} tokens/s | {} left", i, total, losses,
+                              with_commas(tokens / per_step, 0),
+                              duration_text(per_step * double(total - i))));
+  }
+
+  // ---------------------------------------------------------------- evaluation
+
   // Forward-only steps on a loader that goes on where the last evaluation stopped.
   // False: a signal came; what was counted so far is dropped.
   bool evaluate(Phase phase, data::Loader& loader, int64_t iterations, int64_t first_step,
                 int64_t iteration) {
-    LossMeans means;
-    auto begin = Clock::now();
+    Means losses, metrics;
+    const auto begin = Clock::now();
     for (int64_t k = 0; k < iterations; ++k) {
       if (stop_requested()) {
-        log::warning(fmt::format("{} at iteration {} was interrupted and is not repeated.",
+        log::warning(fmt::format("The {} at iteration {} was interrupted and is not repeated.",
                                  lower_name(phase), iteration));
         return false;
       }
       StepBatches batches = next_batches(loader, first_step + k);
-      means.add(executor->evaluate(batches.input, evaluation_schedule).losses);
+      StepOutput out = workspace->executor.evaluate(batches.input, workspace->evaluation_schedule);
+      losses.add(out.losses);
+      metrics.add(out.metrics);
       log::progress(fmt::format("{} {}/{}", lower_name(phase), k + 1, iterations));
     }
     Metrics m = base_metrics(phase, iteration);
     m.step_time_ms = milliseconds(Clock::now() - begin) / double(iterations);
-    m.model_flops = m.hardware_flops = evaluation_flops;
-    m.losses = means.take(loss_names);
+    m.model_flops = m.hardware_flops = workspace->flops.evaluation;
+    m.losses = losses.take(workspace->loss_names);
+    m.others = metrics.take_all();
     publish(phase, m);
     return true;
   }
@@ -263,60 +224,74 @@ struct Trainer::Impl {
   bool validate(int64_t iteration) {
     const int64_t iterations = settings.training.validation_iterations;
     const int64_t done = iterations * settings.training.validation.count(iteration - 1);
-    if (!evaluation_loader) {
-      evaluation_loader = std::make_unique<data::Loader>(
+    if (!validation_loader) {
+      validation_loader = std::make_unique<data::Loader>(
           datasets.at(Phase::kValidation), loader_options(done * settings.batch.batch_size));
     }
-    return evaluate(Phase::kValidation, *evaluation_loader, iterations, done, iteration);
+    return evaluate(Phase::kValidation, *validation_loader, iterations, done, iteration);
   }
 
-  void save(int64_t iteration) {
+  bool test() {
+    log::info("Running test phase ...");
+    data::Loader loader(datasets.at(Phase::kTest), loader_options(0));
+    return evaluate(Phase::kTest, loader, settings.training.test_iters, 0, completed);
+  }
+
+  // ---------------------------------------------------------------- training
+
+  void save() {
     checkpoint::TrainingState state;
-    state.completed_steps = iteration;
-    state.optimizer_step = optimizer->current_step;
+    state.completed_steps = completed;
+    state.optimizer_step = workspace->optimizer.current_step;
     state.metrics = last_metrics;
-    checkpoints->save(state, *store);
-    last_saved = iteration;
+    checkpoints->save(state, workspace->store);
+    last_saved = completed;
   }
 
   Outcome train_loop() {
     const auto& t = settings.training;
-    auto& dataset = datasets.at(Phase::kTraining);
-    int64_t first_sample = completed * settings.batch.batch_size;
+    Workspace& w = *workspace;
+    const int64_t first_sample = completed * settings.batch.batch_size;
     log::info(fmt::format("Initializing PhaseType.training data iterator from sample {}...",
                           first_sample));
-    data::Loader loader(dataset, loader_options(first_sample));
+    data::Loader loader(datasets.at(Phase::kTraining), loader_options(first_sample));
     log::info("Training ...");
 
-    LossMeans means;
-    auto loop_begin = Clock::now(), last_log = loop_begin;
-    int64_t loop_first = completed, last_logged = completed;
+    Means losses, metrics;
+    const auto loop_begin = Clock::now();
+    const int64_t loop_first = completed;
+    auto last_log = loop_begin;
+    int64_t last_logged = completed;
     double waited_at_log = 0;
-    Outcome outcome = Outcome::kCompleted;
-    for (bool stop = stop_requested(); !stop;) {
+    bool validated = true;  // the last validation that was due came to its end
+    while (completed < t.train_iters) {
+      if (stop_requested()) return stopped();
       const int64_t i = completed + 1;
       last_metrics = config::Node::map();
       StepBatches batches = next_batches(loader, i);
-      StepOutput out = executor->train(batches.input, training_schedule);
-      double learning_rate = settings.optimizer.learning_rate.at(optimizer->current_step + 1);
-      optim::StepReport update = optimizer->step(learning_rate);
-      means.add(out.losses);
+      StepOutput out = w.executor.train(batches.input, w.training_schedule);
+      const double learning_rate =
+          settings.optimizer.learning_rate.at(w.optimizer.current_step + 1);
+      const optim::StepReport update = w.optimizer.step(learning_rate);
+      losses.add(out.losses);
+      metrics.add(out.metrics);
       completed = i;
 
       if (t.logs.enabled(i)) {
-        auto now = Clock::now();
+        const auto now = Clock::now();
+        const double steps = double(i - last_logged);
         Metrics m = base_metrics(Phase::kTraining, i);
-        m.step_time_ms = milliseconds(now - last_log) / double(i - last_logged);
-        m.model_flops = step_flops;
-        m.hardware_flops = step_hardware_flops;
-        Metrics::Training training;
+        m.step_time_ms = milliseconds(now - last_log) / steps;
+        m.model_flops = w.flops.training;
+        m.hardware_flops = w.flops.training_hardware;
+        Metrics::Training& training = m.training.emplace();
         training.learning_rate = learning_rate;
         training.grad_norm = update.gradient_norm;
         training.step_time_average_ms = milliseconds(now - loop_begin) / double(i - loop_first);
-        training.data_wait_ms = (loader.waited_ms() - waited_at_log) / double(i - last_logged);
+        training.data_wait_ms = (loader.waited_ms() - waited_at_log) / steps;
         if (parts.run) training.run = parts.run->number();
-        m.training = training;
-        m.losses = means.take(loss_names);
+        m.losses = losses.take(w.loss_names);
+        m.others = metrics.take_all();
         waited_at_log = loader.waited_ms();
         last_log = now;
         last_logged = i;
@@ -324,44 +299,43 @@ struct Trainer::Impl {
       }
       show_progress(i, out, loop_begin, loop_first);
 
-      const bool done = i >= t.train_iters;
-      stop = done || t.shutdown.enabled(i);
-      if (stop && !done) outcome = Outcome::kPlannedStop;
-      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i))) validate(i);
-      if (stop_requested() && !done) {
-        stop = true;
-        outcome = Outcome::kInterrupted;
-      }
-      // A stop always saves when checkpoints are on; a signal also when only an experiment folder is there.
-      const bool scheduled = stop ? t.checkpoint.when.enabled() : t.checkpoint.when.enabled(i);
-      if (checkpoints && (scheduled || (stop && outcome == Outcome::kInterrupted))) save(i);
+      const bool done = i >= t.train_iters, planned = t.shutdown.enabled(i);
+      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i)))
+        validated = validate(i);
+      if (stop_requested() && !done) return stopped();
+      // The end and a planned stop save off the interval, too, when there is one at all.
+      if (checkpoints &&
+          (done || planned ? t.checkpoint.when.enabled() : t.checkpoint.when.enabled(i)))
+        save();
+      if (planned && !done) return Outcome::kPlannedStop;
     }
-    if (outcome == Outcome::kCompleted && completed < t.train_iters)
-      outcome = Outcome::kInterrupted;
-    log::progress("");
-    return outcome;
+    return validated ? Outcome::kCompleted : stopped();
   }
 
-  void show_progress(int64_t i, const StepOutput& out, Clock::time_point begin, int64_t first) {
-    double per_step = milliseconds(Clock::now() - begin) / double(i - first) / 1000;
-    int64_t total = settings.training.train_iters;
-    std::string losses;
-    for (const auto& name : loss_names)
-      losses += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
-    log::progress(fmt::format(
-        "step {}/{}{} | {} tokens/s | {} left", i, total, losses,
-        with_commas(double(settings.batch.batch_size * settings.batch.sequence_length) / per_step,
-                    0),
-        duration_text(per_step * double(total - i))));
+  // A signal came: what is done is saved wherever there is an experiment folder, interval or not.
+  Outcome stopped() {
+    if (checkpoints && last_saved != completed && completed > 0) save();
+    return Outcome::kInterrupted;
+  }
+
+  void tell_interruption() {
+    std::string saved = ", everything is saved";
+    if (!checkpoints)
+      saved = ", nothing is saved (run.experiment_dir is not set)";
+    else if (last_saved != completed)
+      saved = ", nothing is saved since no iteration was done";
+    log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
+                          signal_name(stop_signal().load()), completed, saved));
   }
 
   Outcome run() {
     const auto& t = settings.training;
-    create_memory();
+    workspace.emplace(settings, parts.model);
+    if (parts.memory_ready) parts.memory_ready(workspace->store);
     create_datasets();
     create_state();
     log::info("done with setup ...");
-    MemoryUse use = memory.read();
+    const MemoryUse use = memory.read();
     log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB",
                           with_commas(use.now, 2), with_commas(use.peak, 2)));
     Outcome outcome = Outcome::kCompleted;
@@ -370,23 +344,10 @@ struct Trainer::Impl {
     } else if (t.train_iters > 0) {
       log::info("Training already completed, nothing to do ...");
     }
-    if (outcome == Outcome::kCompleted && datasets.contains(Phase::kTest)) {
-      log::info("Running test phase ...");
-      data::Loader loader(datasets.at(Phase::kTest), loader_options(0));
-      if (!evaluate(Phase::kTest, loader, t.test_iters, 0, completed))
-        outcome = Outcome::kInterrupted;
-    }
-    if (outcome == Outcome::kInterrupted) {
-      int number = stop_signal().load();
-      log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
-                            number == 2    ? "SIGINT"
-                            : number == 15 ? "SIGTERM"
-                                           : std::to_string(number),
-                            completed,
-                            !checkpoints ? ", nothing is saved (run.experiment_dir is not set)"
-                            : last_saved == completed ? ", everything is saved"
-                                                      : ""));
-    }
+    if (outcome == Outcome::kCompleted && datasets.contains(Phase::kTest) && !test())
+      outcome = stopped();
+    log::progress("");
+    if (outcome == Outcome::kInterrupted) tell_interruption();
     return outcome;
   }
 };

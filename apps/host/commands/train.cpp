@@ -39,26 +39,24 @@ int64_t vocab_size(const config::Node& configuration) {
 std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::Phase phase,
                                                                int64_t samples) {
   const auto& settings = job.settings();
-  const std::string key = std::string("data.datasets.") + train::phase_name(phase);
   const config::Node& definition = settings.data.dataset(phase);
-  if (definition.is_null()) {
-    throw Error(Status::kInvalid, fmt::format("{}: expected a dataset, since this phase takes {} "
-                                              "samples, found none; write for example "
-                                              "{{type: memmap, path: data/shard_0_0}}",
-                                              key, samples));
-  }
+  FASTLLM_ASSERT(
+      !definition.is_null());  // settings refuse a phase that takes samples and has no dataset
   train::SamplingSettings sampling;
   sampling.num_samples = samples;
   sampling.sequence_length = settings.batch.sequence_length;
   sampling.seed = uint64_t(settings.data.seed);
   sampling.shuffle = data::parse_shuffle(settings.data.shuffle);
   sampling.vocab_size = vocab_size(job.configuration());
-  return train::make_dataset(definition, sampling, key);
+  return train::make_dataset(definition, sampling,
+                             std::string("data.datasets.") + train::phase_name(phase));
 }
 
 config::Node make_provenance(Job& job, const train::Datasets& datasets) {
   checkpoint::Provenance record;
   record.host_version = version_text();
+  record.host_sha256 = sha256_file_hex("/proc/self/exe");
+  record.threads = omp_get_max_threads();
   for (const auto& library : job.registry().loaded()) {
     record.libraries.push_back({library.id, library.version, library.path, library.sha256});
     for (const auto& need : library.needs) {
@@ -83,6 +81,30 @@ config::Node checkpoint_configuration(Job& job) {
   return model ? *model : config::Node::map();
 }
 
+// Checkpoint formats may ask where the running job lies, and what another configuration describes, while this lives.
+class RunningJob {
+ public:
+  explicit RunningJob(Job& job) {
+    plugin::set_describer([&job](const config::Node& metadata) { return job.describe(metadata); });
+  }
+  ~RunningJob() {
+    plugin::set_running(nullptr, nullptr);
+    plugin::set_describer({});
+  }
+  RunningJob(const RunningJob&) = delete;
+  RunningJob& operator=(const RunningJob&) = delete;
+  void memory_is(shard::Store& store) {
+    plugin::set_running(&store.layout(), &store, store.rank());
+  }
+};
+
+// What a user should know before the first step: old names, keys without effect, reduced offsets, how work is kept.
+void tell_plan(Job& job) {
+  for (const auto& warning : job.warnings()) log::warning(warning);
+  for (const auto& note : job.settings().notes) log::info(note);
+  for (const auto& line : train::plan_lines(job.settings())) log::info(line);
+}
+
 }  // namespace
 
 int run_train(const Options& options, const std::string& command_line) {
@@ -97,10 +119,9 @@ int run_train(const Options& options, const std::string& command_line) {
   const train::Settings& settings = job.settings();
   log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
                   int(settings.distributed.world_size), log::Level::kInfo});
-  for (const auto& warning : job.warnings()) log::warning(warning);
   if (options.validate) {
     print_configuration(job, command_line, options.verbosity);
-    for (const auto& line : train::plan_lines(settings)) log::info(line);
+    tell_plan(job);
     return kDone;
   }
   if (settings.run.threads) omp_set_num_threads(int(*settings.run.threads));
@@ -120,18 +141,16 @@ int run_train(const Options& options, const std::string& command_line) {
                       config::to_yaml(config::dump(job.schema(), job.configuration(), -1)));
   }
   print_configuration(job, command_line, options.verbosity);
-  for (const auto& line : train::plan_lines(settings)) log::info(line);
-  for (const auto& note : settings.notes) log::info(note);
+  tell_plan(job);
 
+  RunningJob running(job);
   train::TrainerParts parts{settings, job.model()};
   parts.vocab_size = vocab_size(job.configuration());
   parts.run = run ? &*run : nullptr;
   parts.make_dataset = [&](train::Phase phase, int64_t samples) {
     return make_phase_dataset(job, phase, samples);
   };
-  parts.memory_ready = [&](shard::Store& store) {
-    plugin::set_running(&store.layout(), &store, store.rank());
-  };
+  parts.memory_ready = [&](shard::Store& store) { running.memory_is(store); };
   if (run) {
     parts.make_checkpoints = [&](const train::Datasets& datasets) {
       checkpoint::ManagerOptions manager;
@@ -150,16 +169,9 @@ int run_train(const Options& options, const std::string& command_line) {
       return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
     };
   }
-  plugin::set_describer([&job](const config::Node& metadata) { return job.describe(metadata); });
   install_stop_handlers();
-  int code = kDone;
-  {
-    train::Trainer trainer(parts);
-    if (trainer.run() == train::Outcome::kInterrupted) code = kInterrupted;
-    plugin::set_running(nullptr, nullptr);  // the memory goes away with the trainer
-  }
-  plugin::set_describer({});
-  return code;
+  train::Trainer trainer(parts);
+  return trainer.run() == train::Outcome::kInterrupted ? kInterrupted : kDone;
 }
 
 }  // namespace fastllm::host

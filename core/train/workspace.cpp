@@ -1,0 +1,82 @@
+// Members are made in the order of their declaration: each needs those before it.
+#include "core/train/workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/log.hpp"
+#include "core/base/text.hpp"
+
+namespace fastllm::train {
+namespace {
+
+shard::World world(const DistributedSettings& d) {
+  return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel), d.pipeline_first};
+}
+
+shard::StoreOptions store_options(const MultiStageSettings& m) {
+  shard::StoreOptions options;
+  options.full_precision_gradients = m.full_precision_gradients;
+  options.zero_stage = m.zero_stage;
+  options.num_weight_buffers = m.num_weight_buffers;
+  options.num_gradient_buffers = m.num_gradient_buffers;
+  return options;
+}
+
+shard::Layout make_layout(const Settings& settings, const model::Model& model) {
+  log::info("Creating model...");
+  shard::Layout layout(model.description(), world(settings.distributed),
+                       {settings.multi_stage.layers_per_stage, 1});
+  log::info(fmt::format("  Splitting the model into {} stages...", layout.stages().size()));
+  log::info(
+      fmt::format("  Total parameters: {} ", with_commas(double(layout.parameters_total()), 0)));
+  return layout;
+}
+
+// "{1: 0, 2: 1, 0: 13}": stage to buffer, in buffer order.
+std::string placement_text(const shard::BufferPlacement& placement) {
+  std::vector<std::string> entries;
+  for (size_t buffer = 0; buffer < placement.contents.size(); ++buffer) {
+    for (int stage : placement.contents[buffer])
+      entries.push_back(fmt::format("{}: {}", stage, buffer));
+  }
+  return fmt::format("{{{}}}", fmt::join(entries, ", "));
+}
+
+}  // namespace
+
+Workspace::Workspace(const Settings& settings, model::Model& model)
+    : layout(make_layout(settings, model)),
+      store(layout, int(settings.distributed.rank), store_options(settings.multi_stage)),
+      executor(model, store,
+               {settings.training.recompute_activations, settings.distributed.training_seed}),
+      optimizer(store, settings.optimizer.adamw) {
+  log::info("Weight buffer placement:\n" + placement_text(store.weight_buffers()));
+  log::info("Grad buffer placement:\n" + placement_text(store.gradient_buffers()));
+  for (const auto& line : shard::allocation_table(layout, store.rank(), store.options()).lines())
+    log::info(line);
+
+  const int depth = int(settings.batch.depth_first_micro_batches);
+  const int breadth = int(settings.batch.breadth_first_micro_batches);
+  training_schedule = model::make_schedule(schedule_options(store, depth, breadth, true));
+  evaluation_schedule = model::make_schedule(schedule_options(store, depth, breadth, false));
+
+  const auto& layers = model.description().layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    for (const auto& port : layers[i].outputs) {
+      const bool known =
+          std::find(loss_names.begin(), loss_names.end(), port.name) != loss_names.end();
+      if ((port.flags & FASTLLM_PORT_LOSS) && !known) loss_names.push_back(port.name);
+    }
+    const auto layer =
+        model.flops(int(i), settings.batch.batch_size, settings.batch.sequence_length);
+    flops.evaluation += layer.forward;
+    flops.training += 3 * layer.forward;
+    // A layer made again for its backward costs one more forward.
+    flops.training_hardware +=
+        (settings.training.recompute_activations ? 4 : 3) * layer.forward + layer.recomputed;
+  }
+}
+
+}  // namespace fastllm::train

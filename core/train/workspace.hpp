@@ -1,0 +1,42 @@
+// The memory of a run and what works in it: layout, store, executor, optimizer, schedules. Made once, in the order the reference
+// tells of it (multi-stage.md 4.3). One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/model/model.hpp"
+#include "core/model/schedule.hpp"
+#include "core/optim/adamw.hpp"
+#include "core/shard/layout.hpp"
+#include "core/shard/store.hpp"
+#include "core/train/executor.hpp"
+#include "core/train/settings.hpp"
+
+namespace fastllm::train {
+
+// Floating-point operations of a whole batch, over all ranks.
+struct StepFlops {
+  double training = 0;  // three forwards, as is the custom (one forward, twice that for backward)
+  double training_hardware = 0;  // with what backward and recomputation make again
+  double evaluation = 0;         // one forward
+};
+
+class Workspace {
+ public:
+  // Logs splitting, parameters, buffers and bytes; allocates; binds the model. Throws Error(kOutOfMemory).
+  Workspace(const Settings& settings, model::Model& model);
+  Workspace(const Workspace&) = delete;
+
+  shard::Layout layout;
+  shard::Store store;
+  Executor executor;
+  optim::AdamW optimizer;
+  std::vector<model::Step> training_schedule, evaluation_schedule;
+  std::vector<std::string> loss_names;  // each once, in order of definition
+  StepFlops flops;
+};
+
+}  // namespace fastllm::train
