@@ -1,0 +1,56 @@
+#include "core/train/run_directory.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+
+namespace fastllm::train {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+TEST(RunDirectory, CountsRunsAndNeverReusesOne) {
+  TemporaryDirectory folder;
+  EXPECT_EQ(RunDirectory(folder.path() / "e").number(), 0);
+  EXPECT_EQ(RunDirectory(folder.path() / "e").number(), 1);
+  fs::remove_all(folder.path() / "e/runs/0");  // one entry is left, whose number is 1
+  EXPECT_EQ(RunDirectory(folder.path() / "e").number(), 2);
+}
+
+TEST(RunDirectory, NamesLogsByRank) {
+  TemporaryDirectory folder;
+  EXPECT_EQ(RunDirectory(folder.path() / "a").log_file().filename(), "logs_rank_0.txt");
+  EXPECT_EQ(RunDirectory(folder.path() / "b", 3, 16).log_file().filename(), "logs_rank_03.txt");
+}
+
+TEST(RunDirectory, WritesOneObjectALine) {
+  TemporaryDirectory folder;
+  RunDirectory run(folder.path() / "e");
+  config::Node node = config::Node::map();
+  node.set_child("iteration", config::Node::integer(3));
+  run.write_metrics(node);
+  run.write_metrics(node);
+  std::ifstream file(run.metrics_file());
+  std::string line;
+  int lines = 0;
+  for (; std::getline(file, line); ++lines) EXPECT_THAT(line, HasSubstr("\"iteration\""));
+  EXPECT_EQ(lines, 2);
+}
+
+TEST(RunDirectory, SaysWhereItCannotWrite) {
+  TemporaryDirectory folder;
+  write_file_atomic(folder.path() / "file", "x");
+  try {
+    RunDirectory run(folder.path() / "file/e");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("file/e/runs"));
+  }
+}
+
+}  // namespace
+}  // namespace fastllm::train
