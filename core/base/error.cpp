@@ -26,8 +26,6 @@ const char* status_name(Status status) {
   return "unknown status";
 }
 
-void fail(Status status, std::string text) { throw Error(status, std::move(text)); }
-
 void assertion_failed(const char* condition, const char* file, int line) {
   throw Error(Status::kInternal, std::string("this is a fault of fastllm: expected ") + condition +
                                      " at " + file + ":" + std::to_string(line) +

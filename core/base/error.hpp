@@ -1,6 +1,7 @@
 // Errors of the host and of everything below it.
 // Inside: exceptions. At the C edge: the status code, the text goes to host->fail().
-// A message is one sentence: what was expected, what was found, where, what to do.
+// A message is one sentence: what was expected, what was found, where, what to do:
+//   throw Error(Status::kInvalid, fmt::format("expected ..., found ...", ...));
 #pragma once
 
 #include <fastllm/plugin.h>
@@ -40,10 +41,6 @@ class Error : public std::exception {
   Status status_;
   std::string text_;
 };
-
-// Throws Error(status, text) with text made by fmt-style formatting in the caller:
-//   throw Error(Status::kInvalid, fmt::format("expected ..., found ...", ...));
-[[noreturn]] void fail(Status status, std::string text);
 
 // A broken promise inside our own code; names the place. Always on: it costs a compare.
 [[noreturn]] void assertion_failed(const char* condition, const char* file, int line);

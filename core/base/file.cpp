@@ -58,8 +58,8 @@ int open_regular(const fs::path& path, struct stat& info) {
   }
   if (!S_ISREG(info.st_mode)) {
     ::close(fd);
-    throw Error(Status::kInvalid, fmt::format("expected a file at {}, found {}; give the path of a "
-                                              "regular file{}",
+    throw Error(Status::kInvalid, fmt::format("expected a regular file at {}, found {}; give the "
+                                              "path of a file{}",
                                               path.string(), kind_of(info.st_mode),
                                               S_ISDIR(info.st_mode) ? ", perhaps one in it" : ""));
   }

@@ -1,5 +1,5 @@
 // The one log of the process: standard output, and the run's file once there is one.
-// Line: "YYYY-MM-DD HH:MM:SS,mmm [Rank r] text" (trainer.md 3); rank only when there are several.
+// Line: "YYYY-MM-DD HH:MM:SS,mmm [Rank r] text" (docs/compatibility.md); rank only when there are several.
 // Any thread. Takes finished text; callers format with fmt.
 #pragma once
 

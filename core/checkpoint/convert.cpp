@@ -1,3 +1,4 @@
+// Bit for bit: float16 and bfloat16 widen without rounding, float64 rounds once.
 #include "core/checkpoint/convert.hpp"
 
 #include <bit>

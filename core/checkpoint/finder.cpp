@@ -1,3 +1,4 @@
+// Scans a folder of checkpoints and judges each by its mark and its manifest's sizes.
 #include "core/checkpoint/finder.hpp"
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/checkpoint/folder.hpp"
 #include "core/checkpoint/manifest.hpp"
 
 namespace fastllm::checkpoint {
@@ -26,9 +28,7 @@ std::optional<int64_t> iteration_of(const std::string& name) {
 
 std::string content_of(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(directory))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
+  for (const fs::path& entry : entries_of(directory)) names.push_back(entry.filename().string());
   if (names.empty()) return "it is empty";
   const size_t shown = std::min<size_t>(names.size(), 8);
   std::string text =
@@ -40,7 +40,7 @@ std::string content_of(const fs::path& directory) {
 
 std::string what_it_lacks(const fs::path& checkpoint) {
   std::vector<std::string> lacks;
-  if (!fs::is_regular_file(checkpoint / kOkName))
+  if (type_of(checkpoint / kOkName) != fs::file_type::regular)
     lacks.push_back("ok (the mark of a finished save)");
   try {
     for (const ManifestEntry& entry :
@@ -61,20 +61,14 @@ std::string what_it_lacks(const fs::path& checkpoint) {
 
 Scan scan(const fs::path& base) {
   Scan result;
-  std::error_code code;
-  fs::directory_iterator entries(base, code);
-  if (code == std::errc::no_such_file_or_directory) return result;
-  if (code)
-    throw Error(Status::kUnavailable, fmt::format("cannot list the checkpoints in {}: {}",
-                                                  base.string(), code.message()));
-  for (const auto& entry : entries) {
-    const auto iteration = iteration_of(entry.path().filename().string());
-    if (!iteration || !entry.is_directory()) continue;
-    std::string lacks = what_it_lacks(entry.path());
+  for (const fs::path& entry : entries_of(base)) {
+    const auto iteration = iteration_of(entry.filename().string());
+    if (!iteration || type_of(entry) != fs::file_type::directory) continue;
+    std::string lacks = what_it_lacks(entry);
     if (lacks.empty()) {
-      result.complete.push_back({*iteration, entry.path()});
+      result.complete.push_back({*iteration, entry});
     } else {
-      result.incomplete.push_back({{*iteration, entry.path()}, std::move(lacks)});
+      result.incomplete.push_back({{*iteration, entry}, std::move(lacks)});
     }
   }
   auto ascending = [](const Found& a, const Found& b) { return a.iteration < b.iteration; };

@@ -1,5 +1,6 @@
-// The flat states of one rank that a save takes or a load fills, with the layout that says what lies in them. Apart from
-// the store so that formats and arithmetic work for any rank of any world. Borrows everything.
+// The flat states of one rank that a save takes or a load fills, with the layout that says what
+// lies in them. Apart from the store so that formats and arithmetic work for any rank of any world.
+// Borrows everything.
 #pragma once
 
 #include <fastllm/plugin.h>
@@ -26,19 +27,17 @@ struct FlatStates {
   std::vector<FlatState> states;  // weights first; never gradients
 };
 
-// Of a running job: weights, and the optimizer's states if wanted.
-inline FlatStates states_of(shard::Store& store, bool optimizer_state = true) {
+// Of a running job: weights and the optimizer's states.
+inline FlatStates states_of(shard::Store& store) {
   FlatStates result{&store.layout(), store.rank(), {}};
   for (const std::string& name : store.states()) {
-    if (name == "weights" || (optimizer_state && name != "grads")) {
-      result.states.push_back({name, store.flat(name)});
-    }
+    if (name != "grads") result.states.push_back({name, store.flat(name)});
   }
   return result;
 }
 
-// body(placed, group, piece, parameter) for each piece of a rank, in the order of its states; group and piece are indices
-// as runs_of takes them.
+// body(placed, group, piece, parameter) for each piece of a rank, in the order of its states; group
+// and piece are indices as runs_of takes them.
 template <class Body>
 void for_each_piece(const FlatStates& states, Body&& body) {
   for (const shard::Placed& placed : states.layout->on_device(states.rank)) {

@@ -1,3 +1,5 @@
+// One load: checks what the checkpoint says of itself, then fills shards, whole or by name. By
+// name, NaN marks what is not filled yet, and intervals prove that every element was.
 #include "core/checkpoint/loader.hpp"
 
 #include <fmt/format.h>
@@ -63,8 +65,8 @@ void check_states(const LoadRequest& request, const Node& metadata) {
     throw Error(
         Status::kInvalid,
         fmt::format(
-            "expected {} in {}, found only {}; it cannot be resumed from: load its weights alone "
-            "(pretrained.path with pretrained.optimizer_state false)",
+            "expected {} in {}, found only {}; no run can go on from it: move this checkpoint away "
+            "to go on from an older one, or start anew in another run.experiment_dir",
             state.name, request.path.string(), fmt::join(held, ", ")));
   }
 }
@@ -233,7 +235,8 @@ class NamedLoad {
   std::vector<std::pair<int64_t, int64_t>> intervals_;
 };
 
-// NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained on.
+// NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained
+// on.
 void check_numbers(const LoadRequest& request, const FlatState& state) {
   if (!same_dtype(state.flat->dtype, kFloat32)) return;
   const auto* values = reinterpret_cast<const float*>(state.bytes());
@@ -248,9 +251,9 @@ void check_numbers(const LoadRequest& request, const FlatState& state) {
     if (bad == 0) return;
     throw Error(
         Status::kDataLoss,
-        fmt::format(
-            "expected numbers in {} of {} in {}, found {} NaN; go on from an older checkpoint",
-            state.name, parameter.name, request.path.string(), bad));
+        fmt::format("expected numbers in {} of {} in {}, found {} NaN; move this checkpoint away "
+                    "to go on from an older one",
+                    state.name, parameter.name, request.path.string(), bad));
   });
 }
 
@@ -262,7 +265,8 @@ void clear_padding(const LoadRequest& request, const FlatState& state) {
   }
 }
 
-// Names, shapes and types of everything that will be read, before anything is: all problems in one sentence.
+// Names, shapes and types of everything that will be read, before anything is: all problems in one
+// sentence.
 void check_parameters(const LoadRequest& request, const Stored& stored, LoadResult& result) {
   std::map<std::string, const model::Parameter*> known;
   std::vector<std::string> problems;
@@ -298,29 +302,6 @@ void check_parameters(const LoadRequest& request, const Stored& stored, LoadResu
 }
 
 }  // namespace
-
-std::vector<std::string> architecture_differences(const ModelIdentity& model,
-                                                  const Node& checkpoint_base_model) {
-  const Node theirs = model.resolve ? model.resolve(checkpoint_base_model) : checkpoint_base_model;
-  auto text = [](const Node* node) {
-    return !node ? "absent" : node->is_scalar() ? node->scalar_text() : config::to_json(*node);
-  };
-  std::vector<std::string> lines;
-  for (const config::Field& field : model.fields) {
-    if (!field.architecture || field.derived) continue;
-    const Node* there = theirs.find(field.path);
-    const Node* here = model.base_model.find(field.path);
-    if (!there && !model.resolve) continue;
-    const bool numbers = there && here && there->is_scalar() && here->is_scalar() &&
-                         field.type == config::Type::kReal && !there->is_null() && !here->is_null();
-    const bool equal = numbers ? there->as_real() == here->as_real()
-                               : (there ? *there : Node()) == (here ? *here : Node());
-    if (!equal)
-      lines.push_back(fmt::format("{} is {} in the checkpoint and {} here", field.path, text(there),
-                                  text(here)));
-  }
-  return lines;
-}
 
 LoadResult load(const LoadRequest& request) {
   if (request.verify_checksums) {

@@ -1,3 +1,5 @@
+// flock() without waiting. File systems that have no locks are let through with a warning: a run on
+// them beats no run.
 #include "core/checkpoint/lock.hpp"
 
 #include <fcntl.h>
@@ -21,7 +23,8 @@ ExperimentLock::ExperimentLock(const std::filesystem::path& experiment_dir) {
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd_ < 0)
     throw Error(Status::kUnavailable,
-                fmt::format("cannot write {}: {}", path.string(), errno_text(errno)));
+                fmt::format("cannot write {}: {}; give this run another run.experiment_dir",
+                            path.string(), errno_text(errno)));
   char text[256] = {};
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
@@ -39,7 +42,8 @@ ExperimentLock::ExperimentLock(const std::filesystem::path& experiment_dir) {
     }
     if (code != ENOLCK && code != EOPNOTSUPP) {
       throw Error(Status::kUnavailable,
-                  fmt::format("cannot lock {}: {}", path.string(), errno_text(code)));
+                  fmt::format("cannot lock {}: {}; give this run another run.experiment_dir",
+                              path.string(), errno_text(code)));
     }
     fd_ = -1;
     log::warning(fmt::format("Cannot lock {} ({}): nothing stops a second run on this folder",

@@ -1,3 +1,4 @@
+// Ties finder, loader, saver and keep rule together; what each does is in its own file.
 #include "core/checkpoint/manager.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
+#include "core/checkpoint/folder.hpp"
 #include "core/checkpoint/provenance.hpp"
 #include "core/checkpoint/saver.hpp"
 
@@ -36,7 +38,9 @@ CheckpointManager::CheckpointManager(ManagerOptions options)
   if (options_.base.empty()) {
     const fs::path older = options_.experiment_dir / "checkpoints";
     options_.base = options_.experiment_dir / "checkpoint";
-    if (!fs::exists(options_.base) && fs::exists(older)) options_.base = older;
+    if (type_of(options_.base) == fs::file_type::not_found &&
+        type_of(older) != fs::file_type::not_found)
+      options_.base = older;
   }
   remove_leftovers(aside_);
   remove_leftovers(options_.base / ".saving");
@@ -60,11 +64,12 @@ TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& sto
   const TrainingState state =
       TrainingState::from_node(saved ? *saved : Node::map(), checkpoint.path.string());
   if (state.completed_steps != checkpoint.iteration) {
-    throw Error(Status::kDataLoss,
-                fmt::format("expected {} completed steps in {}, as its folder is called, found {}; "
-                            "the folder was renamed or its "
-                            "content exchanged",
-                            checkpoint.iteration, checkpoint.path.string(), state.completed_steps));
+    throw Error(
+        Status::kDataLoss,
+        fmt::format("expected {} completed steps in {}, as its folder is called, found {}; "
+                    "the folder was renamed or its content exchanged: rename it back, or move it "
+                    "away to go on from an older one",
+                    checkpoint.iteration, checkpoint.path.string(), state.completed_steps));
   }
   if (state.scaler.type != scaler_type) {
     throw Error(
@@ -80,18 +85,6 @@ TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& sto
       log::info("Changed since the checkpoint: " + line);
   }
   return state;
-}
-
-void CheckpointManager::load_pretrained(const fs::path& path, shard::Store& store,
-                                        bool optimizer_state) {
-  store.zero_optimizer_and_gradients();
-  checkpoint::load({.format = *options_.format,
-                    .path = path,
-                    .states = states_of(store, optimizer_state),
-                    .model = options_.model,
-                    .stages = options_.stages,
-                    .verify_checksums = options_.verify_checksums});
-  store.invalidate();
 }
 
 fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store) {

@@ -3,11 +3,10 @@
 //
 //   ExperimentLock lock(experiment_dir);
 //   CheckpointManager checkpoints(options);
-//   if (auto found = checkpoints.find_latest()) state = checkpoints.load(*found, store);   //
-//   resumes, says what changed
+//   // resumes, and says what changed
+//   if (auto found = checkpoints.find_latest()) state = checkpoints.load(*found, store);
 //   ...
-//   checkpoints.save(state, store);                             // complete or absent; then
-//   retention
+//   checkpoints.save(state, store);  // complete or absent; then the keep rule
 #pragma once
 
 #include <fastllm/stage.h>
@@ -28,15 +27,15 @@ namespace fastllm::checkpoint {
 
 struct ManagerOptions {
   std::filesystem::path experiment_dir;
-  std::filesystem::path
-      base;  // empty: {experiment_dir}/checkpoint, or the older checkpoints/ where only that exists
-  Format* format =
-      nullptr;  // borrowed for the manager's life; must load, save and hold optimizer state
-  const fastllm_stages* stages =
-      nullptr;  // the host's table, for moving whole shards; null: by name
+  // Empty: {experiment_dir}/checkpoint, or the older checkpoints/ where only that exists.
+  std::filesystem::path base;
+  // Borrowed for the manager's life; must load, save and hold optimizer state.
+  Format* format = nullptr;
+  // The host's table, for moving whole shards; null: by name.
+  const fastllm_stages* stages = nullptr;
   ModelIdentity model;
-  config::Node
-      config;  // base_model, multi_stage, distributed: as dumped into checkpoints (verbosity 0)
+  // base_model, multi_stage, distributed: as dumped into checkpoints (verbosity 0).
+  config::Node config;
   Retention retention;
   config::Node provenance;       // Provenance::to_node(), kept in every checkpoint; null: none
   bool verify_checksums = true;  // when loading
@@ -59,11 +58,6 @@ class CheckpointManager {
   // number, the gradient scaler's type the given one.
   TrainingState load(const Found& checkpoint, shard::Store& store,
                      const std::string& scaler_type = "NoopGradScaler");
-
-  // Weights from any folder in this format (pretrained.path), and the optimizer's moments if asked
-  // for; counters start anew.
-  void load_pretrained(const std::filesystem::path& path, shard::Store& store,
-                       bool optimizer_state);
 
   // Saves under the number state.completed_steps, notes it in {experiment_dir}/latest (a hint,
   // never read), then deletes what the keep rule names. Error: nothing is left behind and older

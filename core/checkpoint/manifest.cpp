@@ -1,3 +1,4 @@
+// manifest.json: made from a folder, read as something anyone may have edited, compared with disk.
 #include "core/checkpoint/manifest.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/checkpoint/folder.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -44,7 +46,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries) {
 
 std::optional<std::vector<ManifestEntry>> read_manifest(const fs::path& directory) {
   const fs::path path = directory / kManifestName;
-  if (!fs::exists(path)) return std::nullopt;
+  if (type_of(path) == fs::file_type::not_found) return std::nullopt;
   const json manifest =
       json::parse(read_file(path, uint64_t(64) << 20), nullptr, /*allow_exceptions=*/false);
   auto damaged = [&](const std::string& what) -> Error {

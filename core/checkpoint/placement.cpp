@@ -1,3 +1,4 @@
+// Rows of a tensor-parallel cut, then the interval of them that a data rank holds, as boxes.
 #include "core/checkpoint/placement.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The keep rule in numbers, and deleting by way of a folder that no finder looks into.
 #include "core/checkpoint/retention.hpp"
 
 #include <fmt/format.h>

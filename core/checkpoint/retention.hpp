@@ -1,4 +1,4 @@
-// Which saves stay (trainer.md 7, checkpoint-config.md 3). Only complete, integer-named saves are
+// Which saves stay (docs/compatibility.md). Only complete, integer-named saves are
 // ever considered; what a rule does not name is never deleted.
 #pragma once
 

@@ -1,3 +1,4 @@
+// One save from first byte to name: write aside, list, read back, mark, sync, rename.
 #include "core/checkpoint/saver.hpp"
 
 #include <fcntl.h>
@@ -109,8 +110,8 @@ void write_states(const SaveRequest& request, Writer& writer) {
       });
 }
 
-// Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk or memory shows here
-// and not as a strange loss after a resume.
+// Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk
+// or memory shows here and not as a strange loss after a resume.
 void read_back_samples(const SaveRequest& request, const fs::path& directory) {
   constexpr int64_t kSampleElements = 64;
   constexpr size_t kRunsPerState = 8;

@@ -1,3 +1,4 @@
+// The `metadata` block: keys of today written, those of older releases read as well.
 #include "core/checkpoint/training_state.hpp"
 
 #include <fmt/format.h>
@@ -30,13 +31,16 @@ TrainingState TrainingState::from_node(const Node& metadata, const std::string& 
       throw Error(
           Status::kDataLoss,
           fmt::format(
-              "expected metadata.{} in {}, found none; it holds no training state to go on from",
+              "expected metadata.{} in {}, found none; it holds no training state to go on from: "
+              "move it away to go on from an older checkpoint",
               path, source));
     }
     const int64_t value = metadata.get<int64_t>(path);
     if (value < 0)
       throw Error(Status::kDataLoss,
-                  fmt::format("expected metadata.{} from 0 in {}, found {}", path, source, value));
+                  fmt::format("expected metadata.{} from 0 in {}, found {}; move it away to go on "
+                              "from an older checkpoint",
+                              path, source, value));
     return value;
   };
   // An older form, which wins where it is there (later releases write the phase in lower case).
@@ -50,7 +54,8 @@ TrainingState TrainingState::from_node(const Node& metadata, const std::string& 
     throw Error(
         Status::kDataLoss,
         fmt::format(
-            "expected at most as many optimizer updates as completed steps in {}, found {} and {}",
+            "expected at most as many optimizer updates as completed steps in {}, found {} and {}; "
+            "move it away to go on from an older checkpoint",
             source, state.optimizer_step, state.completed_steps));
   }
   state.scaler.type =

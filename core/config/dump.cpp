@@ -1,4 +1,4 @@
-// What a dump of some verbosity holds, and its printed form (training-config.md 2.3).
+// What a dump of some verbosity holds, and its printed form (docs/compatibility.md).
 #include <fmt/format.h>
 
 #include "core/config/resolve.hpp"

@@ -1,4 +1,4 @@
-// Reading a configuration file and the "a.b.c=VALUE" arguments over it (training-config.md 1.1).
+// Reading a configuration file and the "a.b.c=VALUE" arguments over it (docs/compatibility.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -48,6 +48,12 @@ std::string set_override(Node& root, const std::vector<std::string>& steps, Node
 }  // namespace
 
 Node load_file(const std::string& path) {
+  if (!path_exists(path)) {
+    throw Error(Status::kNotFound,
+                fmt::format("expected a configuration file at {}, found none; check the path, "
+                            "relative ones begin at the working directory",
+                            path));
+  }
   Node root = parse_yaml(read_file(path, kMaximumTextBytes), path);
   if (root.is_null()) return Node::map();
   if (root.kind() != Node::Kind::kMap) {

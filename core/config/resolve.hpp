@@ -14,7 +14,7 @@ namespace fastllm::config {
 // Reads a YAML file. Not there, no mapping at the root: Error.
 Node load_file(const std::string& path);
 
-// Applies "a.b.c=VALUE" arguments (VALUE is YAML; empty is null), left to right, E1's rules (training-config.md 1.1).
+// Applies "a.b.c=VALUE" arguments (VALUE is YAML; empty is null), left to right, E1's rules (docs/compatibility.md).
 // Arguments without "=" or with bad YAML are collected into one error.
 void apply_overrides(Node& user, const std::vector<std::string>& arguments);
 
@@ -32,7 +32,7 @@ Resolved examine(const Schema& schema, const Node& user);
 Node resolve_typed(const Schema& schema, const std::string& family, const Node& user,
                    const std::string& path = {});
 
-// What a dump of that verbosity holds (training-config.md 2.3). verbosity < 0: everything.
+// What a dump of that verbosity holds (docs/compatibility.md). verbosity < 0: everything.
 Node dump(const Schema& schema, const Node& resolved, int verbosity);
 // The form that is logged: an empty line, the title in dashes, the YAML, "--- end ---".
 std::string printed(const Node& dumped, const std::string& title);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "core/base/error.hpp"
+#include "core/base/utf8.hpp"
 
 namespace fastllm::config {
 namespace {
@@ -234,22 +235,10 @@ std::string yaml_text(std::string_view text) {
 std::string json_text(std::string_view text) { return quoted(text); }
 
 size_t find_bad_utf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
-    unsigned char first = byte(i);
-    size_t length = first < 0x80                    ? 1
-                    : first >= 0xc2 && first < 0xe0 ? 2
-                    : (first & 0xf0) == 0xe0        ? 3
-                    : first >= 0xf0 && first < 0xf5 ? 4
-                                                    : 0;
-    if (length == 0 || first == 0 || length > text.size() - i) return i;
-    for (size_t k = 1; k < length; ++k)
-      if ((byte(i + k) & 0xc0) != 0x80) return i;
-    if ((first == 0xe0 && byte(i + 1) < 0xa0) || (first == 0xed && byte(i + 1) >= 0xa0) ||
-        (first == 0xf0 && byte(i + 1) < 0x90) || (first == 0xf4 && byte(i + 1) >= 0x90))
-      return i;
-    i += length;
+  for (size_t i = 0; i < text.size();) {
+    Utf8Step step = utf8_step(text, i);
+    if (text[i] == '\0' || !step.valid) return i;
+    i += step.bytes;
   }
   return std::string_view::npos;
 }

@@ -30,7 +30,7 @@ enum class Type {
 };
 
 // How important a key is: what a dump of a given verbosity leaves out when it has its default
-// (training-config.md 2.3).
+// (docs/compatibility.md).
 enum Level {
   kCore = 0,
   kOptional = 10,
@@ -47,7 +47,7 @@ enum Level {
 };
 
 // What a value other than the default does for a key that only the reference's implementation gives
-// a meaning (training-config.md, policy): accepted with one log line, or refused.
+// a meaning (docs/compatibility.md, policy): accepted with one log line, or refused.
 enum class Policy { kHonoured, kNoEffect, kRefused };
 
 // What a text stands for where a list is declared.

@@ -147,7 +147,8 @@ std::string check_real(const Field& field, Node& value) {
         fmt::format(" (a boolean never passes for a number); write {:d}", value.as_bool()));
   }
   if (value.kind() == Kind::kText) return mismatch(field, value, number_hint(value));
-  if (!is_number(value) || std::isnan(value.as_real())) return mismatch(field, value);
+  if (!is_number(value)) return mismatch(field, value);
+  if (!std::isfinite(value.as_real())) return mismatch(field, value, "; write a finite number");
   if (!in_range(field, value.as_real())) return mismatch(field, value);
   if (value.kind() == Kind::kInt) {
     Node real = Node::real(value.as_real());

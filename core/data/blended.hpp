@@ -1,4 +1,4 @@
-// Several datasets mixed by weight (data-formats.md 6): sample i comes from the dataset that is
+// Several datasets mixed by weight (docs/compatibility.md): sample i comes from the dataset that is
 // furthest behind its share, w_j * (i + 1) - k_j, the first of equals; it is that dataset's next
 // sample.
 //

@@ -20,7 +20,7 @@ struct LoaderOptions {
   bool use_loss_masking_spans = false;
   int threads = 2;               // training.num_workers; 0: prepares in next()
   int prefetch = 2;              // micro-batches ready ahead, per thread
-  double sample_warn_ms = 1000;  // a slower sample warns (data-formats.md 9)
+  double sample_warn_ms = 1000;  // a slower sample warns (docs/compatibility.md)
 };
 
 class Loader {

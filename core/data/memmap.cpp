@@ -38,7 +38,7 @@ Span load_span(const std::byte* pairs, int64_t index) {
 // Says what to do when the pair is not there; knows the names that replacing the last suffix would
 // have made.
 void check_present(const fs::path& prefix, const MemmapPaths& paths) {
-  bool index = fs::exists(paths.index), tokens = fs::exists(paths.tokens);
+  bool index = path_exists(paths.index), tokens = path_exists(paths.tokens);
   if (index && tokens) return;
   const fs::path& missing = index ? paths.tokens : paths.index;
   fs::path replaced = prefix;
@@ -47,7 +47,7 @@ void check_present(const fs::path& prefix, const MemmapPaths& paths) {
     fs::path old_index = replaced, old_tokens = replaced;
     old_index += ".idx";
     old_tokens += ".bin";
-    if (fs::exists(old_index) && fs::exists(old_tokens)) {
+    if (path_exists(old_index) && path_exists(old_tokens)) {
       throw Error(
           Status::kNotFound,
           fmt::format("expected the files {} and {}, found {} and {}, as a tool writes them that "

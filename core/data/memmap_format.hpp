@@ -1,4 +1,4 @@
-// What reader and writer of memory-mapped indices share (data-formats.md 1.1).
+// What reader and writer of memory-mapped indices share (docs/compatibility.md).
 #pragma once
 
 #include <string_view>

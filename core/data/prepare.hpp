@@ -32,7 +32,7 @@ struct PrepareOptions {
   std::string text_field = "text";
   std::string spans_field = "loss_masking_spans";
   int64_t vocab_size = 0;               // for token ids; 0: the tokenizer's
-  std::optional<TokenType> token_type;  // unset: by vocab_size (data-formats.md 3.3)
+  std::optional<TokenType> token_type;  // unset: by vocab_size (docs/compatibility.md)
 
   int64_t tokens_per_shard = 1'000'000'000;  // target; from 100,000 up
   // Name and ratio, over the tokens in order, cut between documents; each gets a

@@ -10,8 +10,8 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/utf8.hpp"
 #include "core/data/tokenizer.hpp"
-#include "core/data/utf8.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -22,9 +22,17 @@ constexpr int64_t kLongestDocument =
     std::numeric_limits<int32_t>::max();  // tokens; an i32 in the index
 constexpr const char* kTokensField = "tokens";
 
-// A value as it stands in the line, cut to a length that fits a message.
+// Lists and blocks inside each other, in a line. What walks a value may then recurse.
+constexpr int kDeepest = 64;
+
+// A value as it stands in the line, cut to a length that fits a message. What is not a scalar or a
+// short list of them is named by its kind: it may be as large as the line.
 std::string shown(const json& value) {
-  constexpr size_t kMost = 60;
+  constexpr size_t kMost = 60, kMostEntries = 4;
+  bool short_list =
+      value.is_array() && value.size() <= kMostEntries &&
+      std::all_of(value.begin(), value.end(), [](const json& v) { return v.is_primitive(); });
+  if (!value.is_primitive() && !short_list) return value.type_name();
   std::string text = value.dump(-1, ' ', true);
   return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
 }
@@ -147,7 +155,7 @@ std::vector<Span> read_spans(const Line& line, const json& object, const EncodeS
 }
 
 // Character spans to token spans: the text is cut at their borders, BOS belongs to the first part
-// and EOS to the last (data-formats.md 3.5). A token is a byte, so cutting changes no token.
+// and EOS to the last (docs/compatibility.md). A token is a byte, so cutting changes no token.
 std::vector<Span> token_spans(std::string_view text, const std::vector<Span>& characters) {
   std::vector<Span> spans;
   size_t at = 0;
@@ -218,7 +226,16 @@ void encode_line(const Line& line, const EncodeSettings& settings, TokenBuffer& 
                  EncodedBlock& result) {
   json object;
   try {
-    object = json::parse(line.text());
+    object = json::parse(line.text(), [&](int depth, json::parse_event_t event, const json&) {
+      bool opens =
+          event == json::parse_event_t::array_start || event == json::parse_event_t::object_start;
+      if (opens && depth >= kDeepest) {
+        line.fail(fmt::format("expected lists and blocks at most {} deep inside each other, found "
+                              "more; leave such fields out",
+                              kDeepest));
+      }
+      return true;
+    });
   } catch (const json::exception& error) {
     line.fail(
         fmt::format("expected a JSON object in one line, found other text ({})", error.what()));

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -23,13 +24,7 @@ bool is_hidden(const fs::path& path) { return path.filename().string().starts_wi
 
 // Entries of a folder; "" is the current one, so that paths stay as the user wrote them.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
-  std::error_code code;
-  fs::directory_iterator iterator(folder.empty() ? fs::path(".") : folder, code);
-  if (code) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot list the folder {}: {}", folder.string(), code.message()));
-  }
-  return {iterator, fs::directory_iterator()};
+  return list_folder(folder.empty() ? fs::path(".") : folder);
 }
 
 bool is_file(const fs::path& path) {
@@ -59,7 +54,8 @@ class Expansion {
       }
       for (const auto& entry : entries_of(folder)) {
         fs::path path = folder / entry.path().filename();
-        if (entry.is_directory() && !entry.is_symlink() && !is_hidden(path))
+        std::error_code ignored;  // of a link itself; what is gone meanwhile is no folder
+        if (entry.symlink_status(ignored).type() == fs::file_type::directory && !is_hidden(path))
           follow(path, parts, at);
       }
     } else if (!is_pattern(part)) {
@@ -102,7 +98,8 @@ std::set<std::string> expand(const std::string& text) {
   fs::path path = is_folder(text) ? fs::path(text) / "**" : fs::path(text);
   if (!is_folder(text) && !is_pattern(text)) {
     throw Error(Status::kNotFound,
-                fmt::format("expected a file or a folder at {}, found none; check the path", text));
+                fmt::format("expected a file or a folder at {}, found {}; check the path", text,
+                            path_exists(text) ? "something else" : "none"));
   }
   Expansion expansion;
   expansion.follow(path.root_path(), parts_of(path), 0);

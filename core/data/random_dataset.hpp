@@ -1,4 +1,4 @@
-// Samples of uniformly random token ids, equal to the reference's (data-formats.md 4): for tests
+// Samples of uniformly random token ids, equal to the reference's (docs/compatibility.md): for tests
 // and speed measurements.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Samples of a fixed length from a set of documents (data-formats.md 5 and 8).
+// Samples of a fixed length from a set of documents (docs/compatibility.md).
 // Sample i = tokens [i*S, i*S + S + 1) of an endless stream of documents, in an order that is a
 // pure function of the seed: nothing is stored, nothing can go stale. Orders are built when first
 // needed, one epoch at a time.

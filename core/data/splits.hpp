@@ -1,5 +1,5 @@
 // From shards to dataset definitions: what part of which shard a split gets, and the YAML that says
-// so (data-formats.md 3.2 and 3.4). A boundary falls between the two documents nearest to it.
+// so (docs/compatibility.md). A boundary falls between the two documents nearest to it.
 #pragma once
 
 #include <cstdint>

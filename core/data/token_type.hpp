@@ -40,7 +40,7 @@ std::optional<TokenTypeInfo> find_token_type(uint8_t code);
 std::optional<TokenTypeInfo> find_token_type(std::string_view name);
 TokenTypeInfo token_type_info(TokenType type);
 
-// The type the preparation picks for a vocabulary (data-formats.md 3.3).
+// The type the preparation picks for a vocabulary (docs/compatibility.md).
 TokenType token_type_for_vocabulary(int64_t vocab_size);
 
 // Little-endian, unaligned bytes to int64 and back. from.size() == to.size() * bytes of the type,

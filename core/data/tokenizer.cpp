@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
-#include "core/data/utf8.hpp"
+#include "core/base/utf8.hpp"
 
 namespace fastllm::data::byte_tokenizer {
 

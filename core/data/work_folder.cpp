@@ -26,7 +26,21 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-bool is_empty_folder(const fs::path& path) { return fs::is_directory(path) && fs::is_empty(path); }
+// What is under the name itself: a link is a link. Not being allowed to look is an error.
+fs::file_type type_of(const fs::path& path) {
+  std::error_code code;
+  fs::file_type type = fs::symlink_status(path, code).type();
+  if (type == fs::file_type::none) {
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot look at {}: {}", path.string(), code.message()));
+  }
+  return type;
+}
+
+bool is_empty_folder(const fs::path& path) {
+  std::error_code code;
+  return fs::is_directory(path, code) && list_folder(path).empty();
+}
 
 }  // namespace
 
@@ -38,20 +52,21 @@ WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
                 fmt::format("expected the name of a folder to make for the output, found '{}'",
                             target.string()));
   }
-  if (fs::exists(fs::symlink_status(target_)) && !is_empty_folder(target_)) {
+  fs::file_type found = type_of(target_);
+  if (found != fs::file_type::not_found && !is_empty_folder(target_)) {
     if (!overwrite_) {
       throw Error(Status::kInvalid,
                   fmt::format("expected no output at {} yet, found something there; choose another "
                               "output_path, or allow overwriting it",
                               target_.string()));
     }
-    if (fs::is_symlink(target_) || !fs::is_directory(target_)) {
+    if (found != fs::file_type::directory) {
       throw Error(Status::kInvalid,
                   fmt::format("expected a folder of an earlier output at {}, found something else; "
                               "choose another output_path",
                               target_.string()));
     }
-    for (const auto& entry : fs::directory_iterator(target_)) {
+    for (const auto& entry : list_folder(target_)) {
       if (!replaceable(entry.path().filename().string())) {
         throw Error(
             Status::kInvalid,
@@ -63,7 +78,7 @@ WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
   }
   make_directories(parent_of(target_));
   std::string prefix = target_.filename().string() + ".partial.";
-  for (const auto& entry : fs::directory_iterator(parent_of(target_))) {
+  for (const auto& entry : list_folder(parent_of(target_))) {
     if (entry.path().filename().string().starts_with(prefix)) leftovers_.push_back(entry.path());
   }
   work_ = parent_of(target_) / fmt::format("{}{}", prefix, ::getpid());
@@ -88,7 +103,7 @@ void WorkFolder::publish() {
                             errno_text(code)));
   };
   sync_path(work_);
-  if (fs::exists(target_) && !is_empty_folder(target_)) {
+  if (path_exists(target_) && !is_empty_folder(target_)) {
     if (!overwrite_) fail_errno(EEXIST);  // came to be meanwhile
     // One step, so that there is an output under the name at any moment; the old one is removed
     // under the other name.

@@ -22,7 +22,7 @@ template <typename... Args>
   throw Error(Status::kInternal, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What abi.md calls an identifier: safe in file names, logs and dotted paths.
+// What docs/plugin-authors calls an identifier: safe in file names, logs and dotted paths.
 bool is_identifier(std::string_view name) {
   return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == '.' || c == '-' || c == '/';
@@ -137,10 +137,14 @@ bool Parameter::frozen() const {
 
 int Description::declare(int layer, Parameter parameter) {
   std::vector<int>& own = layers.at(layer).parameters;
-  const auto found = std::find_if(parameters.begin(), parameters.end(),
-                                  [&](const Parameter& p) { return p.name == parameter.name; });
-  const int index = int(found - parameters.begin());
-  if (found == parameters.end()) {
+  if (by_name_.size() != parameters.size()) {  // parameters was filled or cut by hand
+    by_name_.clear();
+    for (size_t i = 0; i < parameters.size(); ++i) by_name_.emplace(parameters[i].name, int(i));
+  }
+  const auto [known, is_new] = by_name_.try_emplace(parameter.name, int(parameters.size()));
+  const int index = known->second;
+  const auto found = parameters.begin() + index;
+  if (is_new) {
     parameter.first_layer = layer;
     parameters.push_back(std::move(parameter));
   } else if (found->shape != parameter.shape || !same_dtype(found->dtype, parameter.dtype)) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace fastllm::model {
@@ -62,6 +63,11 @@ struct Description {
   // One text that is equal exactly when two descriptions are; hashed and compared across ranks and
   // checkpoints.
   std::string fingerprint() const;
+
+ private:
+  // Index into parameters by name, of those that declare() has seen: without it, a model of many
+  // layers would be compared name by name.
+  std::unordered_map<std::string, int> by_name_;
 };
 
 // Where an input comes from: the latest earlier output of its name.

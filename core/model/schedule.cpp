@@ -1,4 +1,4 @@
-// The step list and its marks (multi-stage.md 7.2 to 7.4), for one rank that owns every stage.
+// The step list and its marks (docs/compatibility.md), for one rank that owns every stage.
 // Marks follow from walking the steps once with the stage that each buffer holds at that moment.
 #include "core/model/schedule.hpp"
 

@@ -1,4 +1,4 @@
-// The ordered steps of one training step (multi-stage.md 7.2). Made once, walked every step.
+// The ordered steps of one training step (docs/compatibility.md). Made once, walked every step.
 #pragma once
 
 #include <vector>

@@ -38,7 +38,7 @@ FASTLLM_CLONES double sum_of_squares(const float* g, int64_t n) {
   return sum;
 }
 
-// multi-stage.md 8, with the bias corrections already divided out:
+// docs/compatibility.md, with the bias corrections already divided out:
 // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t), keep = 1 - lr * weight decay.
 struct Factors {
   float clip, beta_1, one_minus_beta_1, beta_2, one_minus_beta_2, keep, step, root, epsilon;

@@ -1,4 +1,4 @@
-// AdamW with decoupled weight decay and bias correction over flat shards (multi-stage.md 8;
+// AdamW with decoupled weight decay and bias correction over flat shards (docs/compatibility.md;
 // Loshchilov & Hutter 2019).
 #pragma once
 

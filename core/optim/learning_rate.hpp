@@ -1,4 +1,4 @@
-// Learning rate as a function of the update number (training-config.md 4.11).
+// Learning rate as a function of the update number (docs/compatibility.md).
 #pragma once
 
 #include <cstdint>

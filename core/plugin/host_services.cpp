@@ -7,7 +7,9 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "core/base/cancel.hpp"
 #include "core/base/log.hpp"
@@ -43,12 +45,34 @@ fastllm_status fail_service(fastllm_status code, const char* text) {
   }
 }
 
-void log_service(int32_t level, const char* text) {
+// Whether this process logs `line` for the first time. Bounded: beyond the most lines all are new.
+bool first_time(const std::string& line) {
+  struct Said {
+    std::mutex mutex;
+    std::set<std::string> lines;
+  };
+  static auto* said = new Said;  // plugins may log while the process ends
+  constexpr size_t kMostLines = 1024, kLongest = 1024;
+  if (line.size() > kLongest) return true;
+  std::lock_guard lock(said->mutex);
+  if (said->lines.size() >= kMostLines) return !said->lines.contains(line);
+  return said->lines.insert(line).second;
+}
+
+// What a model says of its configuration while it is made is said once: the same configuration is
+// read again for each checkpoint that is compared with it.
+bool is_repeated_note(log::Level level, const std::string& line) {
+  constexpr std::string_view kMaking = "create";
+  return level <= log::Level::kInfo && t_call.what && t_call.what == kMaking && !first_time(line);
+}
+
+void log_service(int32_t code, const char* text) {
   try {
+    auto level =
+        log::Level(std::clamp(code, int32_t(log::Level::kDebug), int32_t(log::Level::kFatal)));
     std::string id = active_plugin_id();
-    log::write(
-        log::Level(std::clamp(level, int32_t(log::Level::kDebug), int32_t(log::Level::kFatal))),
-        fmt::format("plugin {}: {}", id.empty() ? "?" : id, text ? text : ""));
+    std::string line = fmt::format("plugin {}: {}", id.empty() ? "?" : id, text ? text : "");
+    if (!is_repeated_note(level, line)) log::write(level, line);
   } catch (...) {
   }
 }

@@ -1,4 +1,4 @@
-// Stages, groups, order, padding and placement (multi-stage.md 2, 3, 4.1, 4.2, 6), for any rank of
+// Stages, groups, order, padding and placement (docs/compatibility.md), for any rank of
 // any world. The order inside a group is a file format: checkpoints hold these buffers, so every
 // rule here is frozen.
 #include "core/shard/layout.hpp"

@@ -110,7 +110,7 @@ class Layout {
   std::vector<Tied> tied_;
 };
 
-// Which buffer each stage on a device uses (multi-stage.md 4.2).
+// Which buffer each stage on a device uses (docs/compatibility.md).
 struct BufferPlacement {
   std::vector<std::vector<int>> contents;  // stages by buffer; tied main stages last, each alone
   std::vector<int64_t> elements;           // size of each buffer

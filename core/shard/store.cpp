@@ -1,4 +1,4 @@
-// Buffers, shards and the copies between them (multi-stage.md 4 and 5), for one rank that runs
+// Buffers, shards and the copies between them (docs/compatibility.md), for one rank that runs
 // alone. Restore and reduce are copies here; with several data ranks they become all-gather and
 // reduce-scatter, same callers.
 #include "core/shard/store.hpp"
@@ -40,7 +40,7 @@ DLDataType gradient_type(const StoreOptions& o) {
   return o.full_precision_gradients ? o.optimization : o.training;
 }
 
-// ZeRO fixes the number of buffers and overrides what is set (multi-stage.md 4.2).
+// ZeRO fixes the number of buffers and overrides what is set (docs/compatibility.md).
 int weight_count(const StoreOptions& o) { return o.zero_stage >= 3 ? 2 : o.num_weight_buffers; }
 int gradient_count(const StoreOptions& o) { return o.zero_stage >= 2 ? 2 : o.num_gradient_buffers; }
 

@@ -30,7 +30,7 @@ struct AllocationTable {
   int weight_buffers = 0, gradient_buffers = 0, shards = 0;
   int64_t weight_buffer_bytes = 0, gradient_buffer_bytes = 0, shard_bytes = 0;
   int64_t total_bytes() const { return weight_buffer_bytes + gradient_buffer_bytes + shard_bytes; }
-  std::vector<std::string> lines() const;  // the reference's four lines (multi-stage.md 4.3)
+  std::vector<std::string> lines() const;  // the reference's four lines (docs/compatibility.md)
 };
 AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& options);
 
@@ -66,7 +66,7 @@ class Store {
   void reduce(int stage, bool accumulate);
 
   // For backward: 1 the next gradient of this parameter is written, 0 it is added to
-  // (multi-stage.md 5.2).
+  // (docs/compatibility.md).
   void reset_gradients(int stage);
   std::vector<uint8_t>& overwrite_flags();  // by parameter
 

@@ -113,6 +113,12 @@ BatchSettings resolve_batch(Node& root, int64_t batch_data_parallel, int64_t pip
                             Problems& problems, std::vector<std::string>& notes) {
   Resolution sizes(root, batch_data_parallel, pipeline_parallel, problems);
   sizes.run();
+  if (sizes.sequential > kMostMicroBatches) {  // nullopt is less than any
+    problems.add("batch.batch_size",
+                 fmt::format("expected at most {} micro-batches a step, found {}; enlarge "
+                             "batch.micro_batch_size or make the batch smaller",
+                             kMostMicroBatches, *sizes.sequential));
+  }
 
   Size given = root.get_optional<int64_t>("batch.sequential_micro_batches");
   if (given && sizes.sequential && given != sizes.sequential) {

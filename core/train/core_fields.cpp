@@ -1,8 +1,10 @@
 #include "core/train/core_fields.hpp"
 
+#include "core/train/batch_sizes.hpp"
 #include "core/train/dataset_fields.hpp"
 #include "core/train/field_builders.hpp"
 #include "core/train/later_names.hpp"
+#include "core/train/settings.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -17,9 +19,9 @@ void add_run(Schema& schema) {
   schema.add(
       "run",
       {boolean("tensor_logs.save", "false", kLogging, "Write tensor logs as artifacts of the run."),
-       boolean("tensor_logs.show", "true", kLogging, "Print tensor logs."),
-       above(0,
-             integer("tensor_logs.max_elements", "8", kLogging, "Samples printed of each tensor.")),
+       no_effect(boolean("tensor_logs.show", "true", kLogging, "Print tensor logs.")),
+       no_effect(above(0, integer("tensor_logs.max_elements", "8", kLogging,
+                                  "Samples printed of each tensor."))),
        boolean("structured_logs", "true", kLogging, "Write log files into the run's folder."),
        nullable("nothing is saved",
                 text("experiment_dir", "null", kCore, "Folder in which everything is saved.")),
@@ -27,8 +29,9 @@ void add_run(Schema& schema) {
            boolean("enable_all_loggers", "false", kLogging, "Also log what other libraries say.")),
        boolean("log_timestamps", "true", kLogging,
                "Begin each line of the log with date and time."),
-       nullable("the folder's name",
-                text("experiment_name", "null", kFeature, "Name of the experiment.")),
+       no_effect(
+           nullable("the folder's name",
+                    text("experiment_name", "null", kFeature, "Name of the experiment."))),
        no_effect(
            boolean("torch_dynamo_enable", "true", kExpert, "Allow kernels compiled at run time.")),
        no_effect(boolean("enable_triton_kernels", "true", kExpert, "Allow Triton kernels.")),
@@ -61,10 +64,11 @@ void add_multi_stage(Schema& schema) {
        log_level("debug_param_gradients", "reduced parameter gradients"),
        log_level("debug_all_param_gradients", "parameter gradients of every layer"),
        log_level("debug_param_update", "updated parameters"),
-       boolean("debug_global_tensors", "true", kLogging, "Gather tensors before they are logged."),
+       no_effect(boolean("debug_global_tensors", "true", kLogging,
+                         "Gather tensors before they are logged.")),
        boolean("debug_activation_memory", "false", kLogging, "Log memory after each layer."),
-       boolean("debug_tensor_parallel", "false", kLogging,
-               "Check that tensor-parallel ranks agree."),
+       no_effect(boolean("debug_tensor_parallel", "false", kLogging,
+                         "Check that tensor-parallel ranks agree; there is one.")),
        no_effect(boolean("compile_all", "false", kExpert, "Compile every layer at run time.")),
        above(0, real("layers_per_stage", "1", kPerformance, "Layers of each stage.")),
        refused("more than one is not offered; leave the key out",
@@ -109,12 +113,14 @@ void add_distributed(Schema& schema) {
        from_environment("local_world_size", 1, "LOCAL_WORLD_SIZE", "1", "Ranks on this computer."),
        boolean("pipeline_first", "false", kExpert,
                "Neighbouring ranks are pipeline neighbours instead of data ones."),
-       above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds.")),
+       no_effect(
+           above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds."))),
        integer("seed", "1234", kOptional, "Seed of all random numbers."),
        dtype("training_dtype", "float32", kCore, "Type of the weights in forward and backward."),
        dtype("optimization_dtype", "float32", kExpert, "Type of shards and optimizer state.")});
   struct Shift {
     const char *name, *value, *help;
+    bool used = true;
   };
   const Shift shifts[] = {
       {"dp_seed_shift", "317767863445754100075399033823", "Added to the seed per data rank."},
@@ -126,13 +132,17 @@ void add_distributed(Schema& schema) {
       {"tp_gen_seed_shift", "278779420836085904093221202933",
        "Added to the seed of numbers that differ on tensor-parallel ranks."},
       {"tp_gen_init_seed_shift", "894750739684993243926471979237", "The same for initialization."},
-      {"sample_seed_shift", "751127116949963770353413160199", "Added to the seed per step."},
+      {"sample_seed_shift", "751127116949963770353413160199", "Added to the seed per step.",
+       false},
       {"train_seed_shift", "938219878163699459065752841447", "Added to the seed in training."},
-      {"valid_seed_shift", "683552447587140661489672773353", "Added to the seed in validation."},
-      {"test_seed_shift", "220111337975202516901860145957", "Added to the seed in tests."},
+      {"valid_seed_shift", "683552447587140661489672773353", "Added to the seed in validation.",
+       false},
+      {"test_seed_shift", "220111337975202516901860145957", "Added to the seed in tests.", false},
   };
-  for (const Shift& shift : shifts)
-    schema.add(at, key(Type::kBigInt, shift.name, shift.value, kOptional, shift.help));
+  for (const Shift& shift : shifts) {
+    Field field = key(Type::kBigInt, shift.name, shift.value, kOptional, shift.help);
+    schema.add(at, shift.used ? field : no_effect(field));
+  }
   schema.add(
       at, no_effect(boolean("reproducible_init", "false", kTesting,
                             "Initialize alike on any number of ranks, which is always so here.")));
@@ -212,13 +222,14 @@ void add_training(Schema& schema) {
                   "A planned stop, with a checkpoint; part of training.checkpoint's iterations.");
   schema.add("training", interval("shutdown.", "Stop"));
   schema.describe("training.wandb", "Weights & Biases.");
-  schema.add("training", interval("wandb.alert.", "Post an alert"));
+  for (const Field& field : interval("wandb.alert.", "Post an alert"))
+    schema.add("training", no_effect(field));
   schema.add(
       "training",
-      {nullable("as the alert", boolean("wandb.alert.status_updates", "null", kFeature,
-                                        "Post when the run starts, stops or fails.")),
-       text("wandb.group_name", "default", kFeature, "Group of the run."),
-       text("wandb.project_name", "fast_llm", kFeature, "Project of the run."),
+      {no_effect(nullable("as the alert", boolean("wandb.alert.status_updates", "null", kFeature,
+                                                  "Post when the run starts, stops or fails."))),
+       no_effect(text("wandb.group_name", "default", kFeature, "Group of the run.")),
+       no_effect(text("wandb.project_name", "fast_llm", kFeature, "Project of the run.")),
        nullable(
            "off",
            refused("this program is built without it; leave the key out, the same numbers are in "
@@ -233,9 +244,10 @@ void add_training(Schema& schema) {
        nullable("2", between(1, 1 << 20,
                              integer("prefetch_factor", "null", kFeature,
                                      "Batches each worker has ready."))),
-       nullable("no limit",
-                above(0, real("timeout", "3600", kFeature,
-                              "Longest wait for long operations of other ranks, in seconds."))),
+       no_effect(nullable(
+           "no limit", above(0, real("timeout", "3600", kFeature,
+                                     "Longest wait for long operations of other ranks, in "
+                                     "seconds.")))),
        boolean("recompute_activations", "false", kExpert,
                "Make a layer's activations again in its backward: less memory, about a third more "
                "time.")});
@@ -246,12 +258,17 @@ void add_batch(Schema& schema) {
   auto computed = [](const std::string& path, const std::string& help) {
     return nullable("computed", above(0, integer(path, "null", kCore, help)));
   };
+  auto computed_count = [](const std::string& path, const std::string& help) {
+    return nullable("computed",
+                    between(1, kMostMicroBatches, integer(path, "null", kCore, help)));
+  };
   schema.add(
       "batch",
       {computed("micro_batch_size", "Samples computed at a time."),
-       computed("depth_first_micro_batches",
-                "Micro-batches that go through all stages one by one."),
-       computed("breadth_first_micro_batches", "Micro-batches that go through a stage together."),
+       computed_count("depth_first_micro_batches",
+                      "Micro-batches that go through all stages one by one."),
+       computed_count("breadth_first_micro_batches",
+                      "Micro-batches that go through a stage together."),
        computed("sequential_micro_batches", "Product of the two; a given value is replaced."),
        computed("batch_size", "Samples of a step, over all ranks."),
        above(0, integer("sequence_length", "2048", kCore, "Tokens of a sample.")),
@@ -312,7 +329,8 @@ void add_data(Schema& schema) {
   datasets.path = "datasets";
   datasets.form = Nested::Form::kKeyed;
   datasets.family = kDatasetFamily;
-  datasets.keys = {"Training", "Validation", "Test"};
+  for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest})
+    datasets.keys.push_back(phase_name(phase));
   datasets.help = "Dataset of each phase.";
   schema.add("data", datasets);
   schema.add("data", {above(0, real("data_sample_warn_time_ms", "1000", kFeature,

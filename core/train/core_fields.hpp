@@ -1,4 +1,4 @@
-// Every configuration key of the core (training-config.md section 4, without the model's own), in the order of dumps.
+// Every configuration key of the core (docs/compatibility.md, without the model's own), in the order of dumps.
 #pragma once
 
 #include <vector>

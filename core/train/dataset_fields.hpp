@@ -1,4 +1,4 @@
-// The blocks that define a dataset, told apart by `type` (training-config.md 4.9).
+// The blocks that define a dataset, told apart by `type` (docs/compatibility.md).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// From a definition in the configuration (data.datasets.*, training-config.md 4.9) to a dataset that can be sampled.
+// From a definition in the configuration (data.datasets.*, docs/compatibility.md) to a dataset that can be sampled.
 // Paths in a `file` dataset's YAML are relative to that YAML.
 #pragma once
 

@@ -1,4 +1,4 @@
-// When something happens every n iterations (training-config.md 4.6).
+// When something happens every n iterations (docs/compatibility.md).
 #pragma once
 
 #include <cstdint>

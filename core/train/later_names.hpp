@@ -1,4 +1,4 @@
-// Names of later releases that guides show, with what they are called today (training-config.md 8).
+// Names of later releases that guides show, with what they are called today (docs/compatibility.md).
 #pragma once
 
 #include "core/config/schema.hpp"

@@ -1,4 +1,4 @@
-// Resident memory of this process, from the operating system (trainer.md 3.1, runs on CPU). Linux: /proc/self/status.
+// Resident memory of this process, from the operating system (docs/compatibility.md, runs on CPU). Linux: /proc/self/status.
 // One reader: the training thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The numbers of one log interval, as the reference's line for people and as one JSON line for programs.
-// Names and formats: trainer.md 3.1, 3.2; the JSON keys are those of the reference's metrics in checkpoints.
+// Names and formats: docs/compatibility.md; the JSON keys are those of the reference's metrics in checkpoints.
 #pragma once
 
 #include <cstdint>

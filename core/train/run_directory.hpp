@@ -1,4 +1,4 @@
-// Folders of an experiment (trainer.md 2): configuration at the top, one numbered folder a run below runs/.
+// Folders of an experiment (docs/compatibility.md): configuration at the top, one numbered folder a run below runs/.
 #pragma once
 
 #include <filesystem>

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <limits>
 
 #include "core/train/batch_sizes.hpp"
@@ -73,13 +72,6 @@ class Maker {
     run.structured_logs = get<bool>("run.structured_logs");
     run.log_timestamps = get<bool>("run.log_timestamps");
     run.threads = optional<int64_t>("run.threads");
-    if (auto name = optional<std::string>("run.experiment_name")) {
-      run.experiment_name = *name;
-    } else {
-      std::filesystem::path folder = run.experiment_dir.value_or("");
-      if (!folder.has_filename()) folder = folder.parent_path();
-      run.experiment_name = folder.has_filename() ? folder.filename().string() : "default";
-    }
     if (get<bool>("run.tensor_logs.save") && !run.experiment_dir)
       needs_folder("run.tensor_logs.save");
   }
@@ -115,7 +107,6 @@ class Maker {
     ranks.sequence_data_parallel = get<int64_t>(at + "sequence_data_parallel");
     ranks.sequence_tensor_parallel = get<bool>(at + "sequence_tensor_parallel");
     ranks.pipeline_first = get<bool>(at + "pipeline_first");
-    ranks.timeout = get<double>(at + "timeout");
     ranks.training_dtype = get<std::string>(at + "training_dtype");
     ranks.optimization_dtype = get<std::string>(at + "optimization_dtype");
     if (ranks.sequence_tensor_parallel && ranks.tensor_parallel == 1) {
@@ -161,17 +152,18 @@ class Maker {
     }
   }
 
-  // One generator here where the reference has one for numbers equal on tensor ranks and one for the others.
+  // One generator here where the reference has one for numbers equal on tensor ranks and one for
+  // the others.
   void read_seeds() {
     DistributedSettings& ranks = settings_.distributed;
     const std::string at = "model.distributed.";
     auto shift = [&](const char* name) {
       return modulo_2_64(root_.find(at + name)->scalar_text());
     };
-    ranks.data_seed = uint64_t(get<int64_t>(at + "seed"));
+    ranks.seed = uint64_t(get<int64_t>(at + "seed"));
     ranks.initialization_seed =
-        ranks.data_seed + shift("pp_gen_init_seed_shift") + shift("tp_gen_init_seed_shift");
-    ranks.training_seed = ranks.data_seed + shift("pp_gen_seed_shift") +
+        ranks.seed + shift("pp_gen_init_seed_shift") + shift("tp_gen_init_seed_shift");
+    ranks.training_seed = ranks.seed + shift("pp_gen_seed_shift") +
                           shift("tp_gen_seed_shift") + shift("train_seed_shift");
   }
 
@@ -205,7 +197,6 @@ class Maker {
     training.test_iters = get<int64_t>("training.test_iters");
     training.num_workers = int(get<int64_t>("training.num_workers"));
     training.prefetch_factor = int(optional<int64_t>("training.prefetch_factor").value_or(2));
-    training.timeout = optional<double>("training.timeout");
     training.validation = read_interval("training.validation");
     training.validation_iterations =
         optional<int64_t>("training.validation.iterations").value_or(0);
@@ -264,7 +255,7 @@ class Maker {
                        "training.logs", training.logs);
   }
 
-  // Abilities of the formats that configurations name (checkpoint-config.md 1.1).
+  // Abilities of the formats that configurations name (docs/compatibility.md).
   static bool holds_optimizer_state(const std::string& format) {
     return format == "distributed" || format == "fast_llm";
   }
@@ -448,7 +439,8 @@ int64_t Settings::samples(Phase phase) const {
     case Phase::kTest:
       return batch.batch_size * training.test_iters;
     case Phase::kValidation: {
-      // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in any case.
+      // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in any
+      // case.
       if (!training.validation.enabled() || training.train_iters == 0) return 0;
       int64_t evaluations = training.validation.count(training.train_iters) +
                             (training.validation.enabled(training.train_iters) ? 0 : 1);

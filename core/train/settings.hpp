@@ -1,4 +1,4 @@
-// The resolved configuration as plain values, for the parts that run (training-config.md 3 and 4).
+// The resolved configuration as plain values, for the parts that run (docs/compatibility.md).
 // Made once, after the model plugin filled its own defaults; computed defaults are written back into
 // the tree, so that what is printed and kept is what runs.
 #pragma once
@@ -26,7 +26,6 @@ struct Environment {
 
 struct RunSettings {
   std::optional<std::string> experiment_dir;
-  std::string experiment_name;  // the folder's name, or "default", where none was given
   bool structured_logs = true;  // log files in the run's folder
   bool log_timestamps = true;
   std::optional<int64_t> threads;  // nullopt: all cores
@@ -44,10 +43,9 @@ struct DistributedSettings {
   int64_t tensor_parallel = 1, pipeline_parallel = 1, sequence_data_parallel = 1;
   int64_t data_parallel = 1, batch_data_parallel = 1;  // derived
   bool sequence_tensor_parallel = false, pipeline_first = false;
-  double timeout = 60;  // s
   std::string training_dtype = "float32", optimization_dtype = "float32";
-  // Of the random numbers, modulo 2^64 (multi-stage.md 9). data_seed is the plain seed.
-  uint64_t data_seed = 1234, initialization_seed = 0, training_seed = 0;
+  // seed is what was written; the others are derived from it, modulo 2^64.
+  uint64_t seed = 1234, initialization_seed = 0, training_seed = 0;
 };
 
 struct Callback {
@@ -64,8 +62,7 @@ struct SaveSettings {
 struct TrainingSettings {
   int64_t train_iters = 0, test_iters = 0;
   int num_workers = 2;
-  int prefetch_factor = 2;               // micro-batches ready ahead, per worker
-  std::optional<double> timeout = 3600;  // s
+  int prefetch_factor = 2;  // micro-batches ready ahead, per worker
   Interval validation, logs, shutdown;
   int64_t validation_iterations = 0;  // steps of one evaluation
   SaveSettings checkpoint, exports;
@@ -109,7 +106,7 @@ struct Settings {
   OptimizerSettings optimizer;
   std::vector<std::string> notes;  // to log: reduced offsets, values that were replaced
 
-  // Samples of a phase (trainer.md 1); 0: the phase does not take place. Never overflows: checked when made.
+  // Samples of a phase (docs/compatibility.md); 0: the phase does not take place. Never overflows: checked when made.
   int64_t samples(Phase phase) const;
 };
 
@@ -117,10 +114,17 @@ struct Settings {
 // All broken cross-field rules come in one Error(kInvalid), one a line, each with where().
 Settings make_settings(config::Node& root, const Environment& environment);
 
-// Refuses what is valid but not done yet by this version, and what contradicts the environment; all in one Error.
-// Apart from make_settings so that such a configuration can still be checked, completed and printed.
+// Refuses what is valid but not done yet by this version, and what contradicts the environment; all
+// in one Error. Apart from make_settings so that such a configuration can still be checked,
+// completed and printed.
 void check_supported(const Settings& settings, const config::Node& root,
                      const Environment& environment);
+
+// The same for one resolved definition of a dataset, such as the content of a `file`, and those
+// inside it; where: its key, for messages. use_loss_masking_spans: the choice for all, from which
+// `sampled` may not differ yet; nullopt: unknown here, so any choice of its own is refused.
+void check_dataset_supported(const config::Node& definition, const std::string& where,
+                             std::optional<bool> use_loss_masking_spans = std::nullopt);
 
 // Lines for the plan that is printed at start and by --validate: "checkpoints: ...".
 std::vector<std::string> plan_lines(const Settings& settings);

@@ -1,5 +1,8 @@
-// What is valid but not done yet by this version, told before anything starts. Each key leaves this list when its work lands.
+// What is valid but not done yet by this version, told before anything starts. Each key leaves this
+// list when its work lands.
 #include <fmt/format.h>
+
+#include <functional>
 
 #include "core/train/problems.hpp"
 #include "core/train/settings.hpp"
@@ -8,6 +11,51 @@ namespace fastllm::train {
 namespace {
 
 using config::Node;
+
+std::string not_supported(const std::string& what, const std::string& instead) {
+  return fmt::format("{} is not supported yet by this version; {}", what, instead);
+}
+
+// value: what is wrong; path: its key.
+using Report =
+    std::function<void(const Node& value, const std::string& path, const std::string& sentence)>;
+
+// A definition and those inside it.
+void check_dataset(const Node& definition, const std::string& path,
+                   std::optional<bool> use_loss_masking_spans, const Report& report) {
+  auto add = [&](const std::string& key, const std::string& sentence) {
+    report(*definition.find(key), path + "." + key, sentence);
+  };
+  const std::string type = definition.get<std::string>("type");
+  for (const char* later : {"concatenated_memmap", "fim", "legacy", "test_slow"}) {
+    if (type != later) continue;
+    return add("type",
+               not_supported(fmt::format("a dataset of type {}", type),
+                             "use memmap, concatenated, slice, file, random, sampled or blended"));
+  }
+  const std::string spans_key = "sampling.use_loss_masking_spans";
+  auto spans = definition.get_optional<bool>(spans_key);
+  if (spans && spans != use_loss_masking_spans) {
+    add(spans_key, not_supported("a choice for one dataset alone",
+                                 "write data.sampling.use_loss_masking_spans, for all"));
+  }
+  if (const Node* inner = definition.child("dataset"))
+    check_dataset(*inner, path + ".dataset", use_loss_masking_spans, report);
+  const Node* list = definition.child("datasets");
+  for (size_t i = 0; list && i < list->size(); ++i) {
+    check_dataset(list->at(i), fmt::format("{}.datasets.{}", path, i), use_loss_masking_spans,
+                  report);
+  }
+  if (type == "blended" && definition.child("weights")->size() != list->size()) {
+    add("weights", fmt::format("expected one weight for each of the {} datasets, found {}",
+                               list->size(), definition.child("weights")->size()));
+  }
+  if (type == "slice" && !(definition.get<double>("begin") < definition.get<double>("end"))) {
+    add("end", fmt::format("expected more than begin ({}), found {}",
+                           definition.find("begin")->scalar_text(),
+                           definition.find("end")->scalar_text()));
+  }
+}
 
 class Checker {
  public:
@@ -27,7 +75,7 @@ class Checker {
  private:
   // instead: what to write.
   void refuse(const std::string& path, const std::string& what, const std::string& instead) {
-    problems_.add(path, fmt::format("{} is not supported yet by this version; {}", what, instead));
+    problems_.add(path, not_supported(what, instead));
   }
   bool is_true(const std::string& path) const { return root_.get<bool>(path); }
 
@@ -75,6 +123,8 @@ class Checker {
   }
 
   void check_logging() {
+    if (is_true("run.tensor_logs.save"))
+      refuse("run.tensor_logs.save", "logging of tensors", "leave the key out");
     for (const char* name :
          {"debug_layer_outputs", "debug_layer_gradients", "debug_param_init",
           "debug_param_gradients", "debug_all_param_gradients", "debug_param_update"}) {
@@ -137,37 +187,11 @@ class Checker {
         refuse("data.path", "the legacy definition of datasets",
                fmt::format("write {} instead", path));
       } else {
-        check_dataset(definition, path);
+        check_dataset(definition, path, settings_.data.use_loss_masking_spans,
+                      [&](const Node&, const std::string& key, const std::string& sentence) {
+                        problems_.add(key, sentence);
+                      });
       }
-    }
-  }
-
-  // A definition and those inside it.
-  void check_dataset(const Node& definition, const std::string& path) {
-    const std::string type = definition.get<std::string>("type");
-    for (const char* later : {"concatenated_memmap", "fim", "legacy", "test_slow"}) {
-      if (type != later) continue;
-      return refuse(path + ".type", fmt::format("a dataset of type {}", type),
-                    "use memmap, concatenated, slice, file, random, sampled or blended");
-    }
-    auto spans = definition.get_optional<bool>("sampling.use_loss_masking_spans");
-    if (spans && *spans != settings_.data.use_loss_masking_spans) {
-      refuse(path + ".sampling.use_loss_masking_spans", "a choice for one dataset alone",
-             "write data.sampling.use_loss_masking_spans, for all");
-    }
-    if (const Node* inner = definition.child("dataset")) check_dataset(*inner, path + ".dataset");
-    const Node* list = definition.child("datasets");
-    for (size_t i = 0; list && i < list->size(); ++i)
-      check_dataset(list->at(i), fmt::format("{}.datasets.{}", path, i));
-    if (type == "blended" && definition.child("weights")->size() != list->size()) {
-      problems_.add(path + ".weights",
-                    fmt::format("expected one weight for each of the {} datasets, found {}",
-                                list->size(), definition.child("weights")->size()));
-    }
-    if (type == "slice" && !(definition.get<double>("begin") < definition.get<double>("end"))) {
-      problems_.add(path + ".end", fmt::format("expected more than begin ({}), found {}",
-                                               definition.find("begin")->scalar_text(),
-                                               definition.find("end")->scalar_text()));
     }
   }
 
@@ -181,6 +205,19 @@ class Checker {
 
 void check_supported(const Settings& settings, const Node& root, const Environment& environment) {
   Checker(settings, root, environment).run();
+}
+
+void check_dataset_supported(const Node& definition, const std::string& where,
+                             std::optional<bool> use_loss_masking_spans) {
+  std::string text;
+  check_dataset(definition, where, use_loss_masking_spans,
+                [&](const Node& value, const std::string& path, const std::string& sentence) {
+                  std::string place = value.mark.text();
+                  if (place.empty()) place = definition.mark.text();
+                  text += fmt::format("{}{}{}{}: {}", text.empty() ? "" : "\n", place,
+                                      place.empty() ? "" : ": ", path, sentence);
+                });
+  if (!text.empty()) throw Error(Status::kInvalid, text);
 }
 
 }  // namespace fastllm::train

@@ -1,4 +1,5 @@
-// The loop (trainer.md 4), evaluations (6), saves and stops (7, 8). What a step is, is the executor's; what is printed, metrics'.
+// The loop, evaluations, saves and stops (docs/compatibility.md). What a step is, is the executor's; what
+// is printed, metrics'.
 #include "core/train/trainer.hpp"
 
 #include <fmt/format.h>

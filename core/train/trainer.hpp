@@ -1,4 +1,4 @@
-// The life of a run after its parts exist: memory, data, training state, the loop, the test phase (trainer.md 1, 4, 6).
+// The life of a run after its parts exist: memory, data, training state, the loop, the test phase (docs/compatibility.md).
 // Everything it meets comes through interfaces; apps/host wires plugins and files to it. One thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The memory of a run and what works in it: layout, store, executor, optimizer, schedules. Made once, in the order the reference
-// tells of it (multi-stage.md 4.3). One thread.
+// tells of it (docs/compatibility.md). One thread.
 #pragma once
 
 #include <cstdint>

@@ -138,6 +138,25 @@ TEST(GptConfiguration, RefusesSizesThatNoComputerHolds) {
               HasSubstr("transformer.num_attention_heads: expected num_attention_heads times "
                         "kv_channels to be at most "
                         "2147483647, found 2000000000 times 2000000000"));
+  EXPECT_THAT(configure({at("transformer.hidden_size=1000000000")}).refused,
+              HasSubstr("transformer.ffn_hidden_size: expected at most 2147483647, found "
+                        "4000000000 = 4 hidden_size, since no value is given; give a smaller one"));
+  EXPECT_EQ(configure({at("transformer.hidden_size=1000000000"), at("transformer.head_groups=8"),
+                       at("transformer.kv_channels=128"), at("transformer.ffn_hidden_size=2048"),
+                       at("vocab_size=100"), at("max_position_embeddings=2048")})
+                .refused,
+            "max_position_embeddings: expected it times transformer.hidden_size to be at most "
+            "1099511627776 elements of a matrix, found 2048 times 1000000000; make one of them "
+            "smaller\n"
+            "transformer.head_groups: expected twice it times transformer.kv_channels times "
+            "transformer.hidden_size to be at most 1099511627776 elements of a matrix, found 2048 "
+            "times 1000000000; make one of them smaller\n"
+            "transformer.ffn_hidden_size: expected it times transformer.hidden_size to be at most "
+            "1099511627776 elements of a matrix, found 2048 times 1000000000; make one of them "
+            "smaller");
+  EXPECT_THAT(configure({at("vocab_size=2000000000")}).refused,
+              HasSubstr("vocab_size: expected it times transformer.hidden_size to be at most "
+                        "1099511627776 elements of a matrix, found 2000000000 times 1024"));
   EXPECT_THAT(
       configure({at("transformer.rotary.type=default"), at("transformer.kv_channels=15")}).refused,
       HasSubstr("transformer.kv_channels: expected an even number, since rotary embeddings turn "
@@ -179,8 +198,10 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   const auto c = configure(
       {at("cross_entropy_impl=triton"), at("transformer.normalization.implementation=fast"),
        at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
-       at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0")});
+       at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0"),
+       at("transformer.expert_auxiliary_loss_coefficient=0.5")});
   configure({});  // defaults: silent
+  configure({at("cross_entropy_impl=triton")});  // said already
   log::flush();
   log::set_file({});
   EXPECT_EQ(c.refused, "");
@@ -188,10 +209,14 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   for (const char* key : {"cross_entropy_impl", "transformer.normalization.implementation",
                           "transformer.dropless_moe", "transformer.dropless_dynamic_shape",
                           "transformer.use_flash_attention"}) {
-    EXPECT_THAT(text, HasSubstr(std::string(key) + ": no effect here"));
+    EXPECT_THAT(text, HasSubstr("plugin gpt: model.base_model." + std::string(key) +
+                                ": no effect here"));
   }
-  EXPECT_THAT(text, HasSubstr("transformer.router_lr_scale: no effect with num_experts 1"));
-  EXPECT_EQ(std::ranges::count(text, '\n'), 6) << text;
+  for (const char* key : {"router_lr_scale", "expert_auxiliary_loss_coefficient"}) {
+    EXPECT_THAT(text, HasSubstr("model.base_model.transformer." + std::string(key) +
+                                ": no effect with num_experts 1"));
+  }
+  EXPECT_EQ(std::ranges::count(text, '\n'), 7) << text;
 }
 
 TEST(GptConfiguration, AcceptsOldNamesWithAWarning) {
@@ -337,7 +362,7 @@ TEST(GptDescription, DeclaresInitialValuesByRole) {
   }
 }
 
-// trainer.md 3.3, the worked example: flops a token, times the tokens of its step.
+// docs/compatibility.md, the worked example: flops a token, times the tokens of its step.
 TEST(GptFlops, AreThoseOfTheReferencesWorkedExample) {
   const auto c =
       configure({at("transformer.num_layers=30"), at("transformer.hidden_size=576"),

@@ -223,7 +223,7 @@ def bigcode(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
 # ------------------------------------------------------------------ the default configuration in plain PyTorch, our names
 
 class Plain(torch.nn.Module):
-    """What training-config.md and multi-stage.md 2 say the default model is, as simply as it can be written."""
+    """What docs/compatibility.md say the default model is, as simply as it can be written."""
 
     def __init__(self, layers, hidden, heads, vocabulary, positions, bias="everywhere", interleaved_rotary=False,
                  softmax_scale_power=0.5, logits_scale=1.0, zero_centered=False):

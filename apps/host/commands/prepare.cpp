@@ -1,4 +1,4 @@
-// fastllm-host prepare: text files, JSON lines or token ids become a dataset (data-formats.md 3).
+// fastllm-host prepare: text files, JSON lines or token ids become a dataset (docs/compatibility.md).
 #include <fmt/format.h>
 
 #include <boost/program_options.hpp>

@@ -1,4 +1,4 @@
-// fastllm-host --plugin gpt [train.yaml] [a.b=VALUE ...]: the order of what is said is the reference's (trainer.md 1).
+// fastllm-host --plugin gpt [train.yaml] [a.b=VALUE ...]: the order of what is said is the reference's (docs/compatibility.md).
 #include <fmt/format.h>
 #include <omp.h>
 
@@ -69,7 +69,7 @@ config::Node make_provenance(Job& job, const train::Datasets& datasets) {
     for (const auto& line : dataset->fingerprints()) lines.append(config::Node::text(line));
     record.data.set_child(train::phase_name(phase), std::move(lines));
   }
-  record.seed = int64_t(job.settings().distributed.data_seed);
+  record.seed = int64_t(job.settings().distributed.seed);
   record.config = job.configuration();
   return record.to_node();
 }

@@ -1,3 +1,4 @@
+// Loops around short and interrupted transfers; the reasons are errno's.
 #include "file.hpp"
 
 #include <fcntl.h>

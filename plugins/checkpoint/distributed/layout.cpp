@@ -1,3 +1,4 @@
+// Walks the host's stages once a state and turns every box into sorted, disjoint segments.
 #include "layout.hpp"
 
 #include <fastllm/checkpoint_format.hpp>

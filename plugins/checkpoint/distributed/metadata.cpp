@@ -1,3 +1,5 @@
+// metadata.yaml in and out. The parser is the host's; the text is made here, since its bytes are
+// part of the format.
 #include "metadata.hpp"
 
 #include <algorithm>

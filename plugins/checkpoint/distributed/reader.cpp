@@ -1,3 +1,5 @@
+// Checks that metadata, host layout and rank files agree before the first element is handed out.
+// Scattered elements go through one window, long rows straight into the target.
 #include "reader.hpp"
 
 #include <cstring>
@@ -106,8 +108,16 @@ const StateMap& DistributedReader::map(const std::string& state) {
   if (found != maps_.end()) return found->second;
   const fastllm_world* described = world();
   StateMap built = map_state(described, 0, header_.ranks, state, frozen_);
+  // One type for all ranks: targets are sized by rank 0's.
+  const DtypeName* const type = flat(0, state).tensor->dtype;
   for (const auto& [rank, size] : built.sizes) {
     const Flat here = flat(rank, state);
+    if (here.tensor->dtype != type) {
+      sdk::fail(FASTLLM_DATA_LOSS,
+                cat("expected ", state, " in ", here.file->path(), " to be ", type->name,
+                    " as in rank_0.safetensors, found ", here.tensor->dtype->name,
+                    "; the files are of different checkpoints: copy the whole checkpoint again"));
+    }
     if (here.count == size) continue;
     sdk::fail(
         FASTLLM_DATA_LOSS,
@@ -129,8 +139,15 @@ void DistributedReader::list(const sdk::Sink& sink) {
 }
 
 void DistributedReader::read_flat(int rank, const std::string& state, int64_t first, int64_t count,
-                                  char* to) {
+                                  const DtypeName* type, char* to) {
   const Flat from = flat(rank, state);
+  // map() has seen to both, but a file that was closed meanwhile is opened anew.
+  if (from.tensor->dtype != type || first > from.count - count) {
+    sdk::fail(FASTLLM_DATA_LOSS,
+              cat("expected ", first + count, " elements of ", type->name, " or more of ", state,
+                  " in ", from.file->path(), ", found ", from.count, " of ",
+                  from.tensor->dtype->name, "; the file was changed while it was read: try again"));
+  }
   const auto bytes = int64_t(from.tensor->element_bytes());
   if (count >= kWindowElements / 4)
     return from.file->read(*from.tensor, from.first + first, count, to);
@@ -153,14 +170,14 @@ void DistributedReader::read(const std::string& state, const std::string& name,
               cat("expected ", state, " of parameter ", name, " in ", path_, ", found none"));
   }
   const StoredParameter& parameter = found->second;
-  const TensorEntry& entry = *flat(0, state).tensor;
+  const DtypeName* const type = flat(0, state).tensor->dtype;
   const int64_t wanted = check_box(box, parameter.elements);
-  if (find_dtype(into.dtype) != entry.dtype || sdk::element_count(into) != wanted) {
-    sdk::fail(FASTLLM_INVALID, cat("expected room for ", wanted, " elements of ", entry.dtype->name,
+  if (find_dtype(into.dtype) != type || sdk::element_count(into) != wanted) {
+    sdk::fail(FASTLLM_INVALID, cat("expected room for ", wanted, " elements of ", type->name,
                                    " of ", name, ", found another"));
   }
   char* target = sdk::host_bytes(into);
-  const auto bytes = int64_t(entry.element_bytes());
+  const int64_t bytes = type->type.bits / 8;
   for_each_row(box, parameter.elements,
                [&](int64_t global, int64_t count, int64_t stride, int64_t position) {
                  // Elements that are not side by side come one at a time, out of the window.
@@ -169,7 +186,7 @@ void DistributedReader::read(const std::string& state, const std::string& name,
                    const int64_t got = for_each_part(
                        parameter, global + i * stride, step,
                        [&](const Segment& segment, int64_t skip, int64_t offset, int64_t n) {
-                         read_flat(segment.rank, state, segment.flat + skip, n,
+                         read_flat(segment.rank, state, segment.flat + skip, n, type,
                                    target + (position + i + offset) * bytes);
                        });
                    if (got != step) {

@@ -44,7 +44,9 @@ class DistributedReader : public sdk::Reader {
   const SafetensorsReader& file(int rank);
   Flat flat(int rank, const std::string& state);
   const StateMap& map(const std::string& state);
-  void read_flat(int rank, const std::string& state, int64_t first, int64_t count, char* to);
+  // `to` has room for `count` elements of `type`; a file that holds another is refused.
+  void read_flat(int rank, const std::string& state, int64_t first, int64_t count,
+                 const DtypeName* type, char* to);
   void check_ranks_present() const;
 
   std::string path_;

@@ -1,3 +1,4 @@
+// Header checks of a file that may lie, and a writer that knows all sizes before its first byte.
 #include "safetensors.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One file a rank, written in any order and counted, so that nothing declared is left out.
 #include "writer.hpp"
 
 #include "file.hpp"

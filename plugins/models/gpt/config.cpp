@@ -14,6 +14,11 @@ namespace {
 // Any product of two sizes, times 2, then fits in 63 bits.
 constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostLayers = 65536;
+// Of a matrix: 4 TiB in float32. All matrices of the most layers, and a few copies of each, then
+// have byte counts in 63 bits.
+constexpr int64_t kMostElements = int64_t{1} << 40;
+// Where the host keeps these keys: notes are read beside those of other blocks.
+const std::string kBlock = "model.base_model.";
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 std::string number(double value) {
@@ -35,6 +40,7 @@ class Reader {
     read_init();
     read_scales();
     refuse_later_features();
+    if (problems_.empty()) check_matrices();  // each size is in bounds by now
     note_keys_without_effect();
     if (!problems_.empty()) sdk::fail(FASTLLM_INVALID, problems_);
     return config_;
@@ -55,11 +61,45 @@ class Reader {
     }
     return value;
   }
-  // A size with a computed default, which is written back.
-  int64_t size_or(const std::string& path, int64_t computed) {
+  // A size with a computed default, which is written back; formula: what it is made of.
+  int64_t size_or(const std::string& path, int64_t computed, const std::string& formula) {
     if (node_.size(path) >= 0) return size(path);
+    if (computed > kLargestSize) {
+      problem(path, "expected at most " + std::to_string(kLargestSize) + ", found " +
+                        std::to_string(computed) + " = " + formula +
+                        ", since no value is given; give a smaller one");
+      return 1;
+    }
     node_.set(path, computed);
     return computed;
+  }
+  // A dimension as a message names it, and its elements.
+  struct Side {
+    std::string name;
+    int64_t size;
+  };
+  // Blames the sizes, not the parameter that is made of them.
+  void check_matrix(const std::string& path, const Side& rows, const Side& columns) {
+    if (rows.size <= kMostElements / columns.size) return;
+    problem(path, "expected " + rows.name + " times " + columns.name + " to be at most " +
+                      std::to_string(kMostElements) + " elements of a matrix, found " +
+                      std::to_string(rows.size) + " times " + std::to_string(columns.size) +
+                      "; make one of them smaller");
+  }
+  void check_matrices() {
+    const Side hidden{"transformer.hidden_size", config_.hidden};
+    check_matrix("vocab_size", {"it", config_.vocabulary}, hidden);
+    if (config_.absolute_positions) {
+      check_matrix("max_position_embeddings", {"it", config_.positions}, hidden);
+    }
+    if (config_.layers == 0) return;
+    check_matrix("transformer.num_attention_heads",
+                 {"it times transformer.kv_channels", config_.query_width()}, hidden);
+    check_matrix("transformer.head_groups",
+                 {"twice it times transformer.kv_channels", config_.key_value_width()}, hidden);
+    check_matrix("transformer.ffn_hidden_size",
+                 {config_.gated ? "twice it (gated)" : "it", (config_.gated ? 2 : 1) * config_.ffn},
+                 hidden);
   }
   double real_or(const std::string& path, double computed) {
     if (const auto value = node_.optional<double>(path)) return *value;
@@ -89,7 +129,8 @@ class Reader {
                                              ") when no value is given; give one");
       config_.head_width = 1;
     } else {
-      config_.head_width = size_or("transformer.kv_channels", config_.hidden / config_.heads);
+      config_.head_width = size_or("transformer.kv_channels", config_.hidden / config_.heads,
+                                   "hidden_size / num_attention_heads");
     }
     if (config_.heads * config_.head_width > kLargestSize) {
       problem("transformer.num_attention_heads",
@@ -140,7 +181,7 @@ class Reader {
 
   void read_mlp() {
     config_.gated = node_.get<bool>("transformer.gated");
-    config_.ffn = size_or("transformer.ffn_hidden_size", 4 * config_.hidden);
+    config_.ffn = size_or("transformer.ffn_hidden_size", 4 * config_.hidden, "4 hidden_size");
     auto activation = node_.optional<std::string>("transformer.activation_type");
     if (!activation) {
       activation = config_.gated ? "silu" : "gelu";
@@ -270,11 +311,14 @@ class Reader {
 
   // Results do not depend on these, or not without experts.
   void note_keys_without_effect() {
+    const auto note = [&](const std::string& path, const char* text) {
+      sdk::log_info(kBlock + path + ": " + text);
+    };
     const auto text = [&](const std::string& path, const char* fallback) {
-      if (node_.get<std::string>(path) != fallback) sdk::log_info(path + ": no effect here");
+      if (node_.get<std::string>(path) != fallback) note(path, "no effect here");
     };
     const auto flag = [&](const std::string& path, bool fallback) {
-      if (node_.get<bool>(path) != fallback) sdk::log_info(path + ": no effect here");
+      if (node_.get<bool>(path) != fallback) note(path, "no effect here");
     };
     text("cross_entropy_impl", "auto");
     text("transformer.normalization.implementation", "auto");
@@ -283,12 +327,14 @@ class Reader {
     flag("transformer.use_flash_attention", true);
 
     const auto without_experts = [&](const std::string& path, bool given) {
-      if (given) sdk::log_info(path + ": no effect with num_experts 1");
+      if (given) note(path, "no effect with num_experts 1");
     };
     without_experts("transformer.router_lr_scale",
                     !std::isnan(scale("transformer.router_lr_scale")));
     without_experts("transformer.moe_jitter_eps",
                     node_.get<double>("transformer.moe_jitter_eps") != 0);
+    without_experts("transformer.expert_auxiliary_loss_coefficient",
+                    node_.get<double>("transformer.expert_auxiliary_loss_coefficient") != 0.01);
     without_experts("transformer.expert_z_loss_coefficient",
                     node_.get<double>("transformer.expert_z_loss_coefficient") != 0);
     without_experts("transformer.expert_routing_type",

@@ -9,6 +9,7 @@
 namespace fastllm {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 template <class F>
@@ -33,10 +34,35 @@ TEST(File, WritesWholeFilesAndReadsThemBack) {
 TEST(File, ErrorsNameThePathAndTheReason) {
   TemporaryDirectory folder;
   EXPECT_THAT(message_of([&] { read_file(folder.path() / "none"); }), HasSubstr("none: No such file"));
-  EXPECT_THAT(message_of([&] { MappedFile(folder.path()); }), HasSubstr("expected a regular file"));
+  EXPECT_THAT(message_of([&] { MappedFile(folder.path()); }),
+              AllOf(HasSubstr("expected a regular file at " + folder.path().string()),
+                    HasSubstr("found a folder; give the path of a file, perhaps one in it")));
+  EXPECT_THAT(message_of([&] { read_file("/dev/null"); }),
+              HasSubstr("expected a regular file at /dev/null, found a device; give the path"));
   EXPECT_THAT(message_of([&] { write_file_atomic("/dev/full/x", "x"); }), HasSubstr("/dev/full/x"));
   write_file_atomic(folder.path() / "big", std::string(100, 'x'));
   EXPECT_THAT(message_of([&] { read_file(folder.path() / "big", 10); }), HasSubstr("at most 10 bytes"));
+}
+
+TEST(File, LooksForPathsWithoutGuessing) {
+  TemporaryDirectory folder;
+  write_file_atomic(folder.path() / "a", "x");
+  EXPECT_TRUE(path_exists(folder.path() / "a"));
+  EXPECT_FALSE(path_exists(folder.path() / "b"));
+  EXPECT_FALSE(path_exists(folder.path() / "a" / "b"));  // below a file
+  auto too_long = folder.path() / std::string(300, 'n');
+  EXPECT_THAT(message_of([&] { path_exists(too_long); }),
+              AllOf(HasSubstr("cannot look for " + too_long.string()), HasSubstr("too long")));
+}
+
+TEST(File, ListsFolders) {
+  TemporaryDirectory folder;
+  EXPECT_TRUE(list_folder(folder.path()).empty());
+  write_file_atomic(folder.path() / "a", "x");
+  ASSERT_EQ(list_folder(folder.path()).size(), 1u);
+  EXPECT_EQ(list_folder(folder.path())[0].path(), folder.path() / "a");
+  EXPECT_THAT(message_of([&] { list_folder(folder.path() / "a"); }),
+              AllOf(HasSubstr("cannot list the folder"), HasSubstr("Not a directory")));
 }
 
 TEST(File, MapsContentAndEmptyFiles) {

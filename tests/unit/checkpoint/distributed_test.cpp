@@ -1,7 +1,10 @@
-// The plugin libfastllm_distributed.so as the host uses it: fixtures of all ages, slices, refusals, and what it writes.
+// The plugin libfastllm_distributed.so as the host uses it: fixtures of all ages, slices, refusals,
+// and what it writes.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
+#include "core/checkpoint/loader.hpp"
 #include "core/checkpoint/tensor_view.hpp"
 #include "core/plugin/stage_tables.hpp"
 #include "tests/unit/checkpoint/support.hpp"
@@ -86,7 +89,8 @@ TEST(Distributed, WholeShardsEqualTheFilesOfTheFixture) {
 }
 
 TEST(Distributed, ReadsAnyBoxOfAParameter) {
-  // dense: columns cut over two tensor ranks, so a column range crosses files and a transposed box walks across them.
+  // dense: columns cut over two tensor ranks, so a column range crosses files and a transposed box
+  // walks across them.
   const auto reader = distributed().open(fixture("E1-distributed-llama-tp2"));
   const std::string name = "layers.1.self_attn.dense.weight";  // [12, 16]
   const std::vector<float> whole =
@@ -210,7 +214,10 @@ TEST_F(Damaged, FilesOfRanksMissing) {
 }
 TEST_F(Damaged, AbsurdWorldSize) {
   replace("world_size: 1\nfast", "world_size: 9000000000\nfast");
-  EXPECT_THAT(open_message(), HasSubstr("found 9000000000"));
+  EXPECT_THAT(open_message(), AllOf(HasSubstr("expected config.distributed.world_size from 1 to "),
+                                    HasSubstr("metadata.yaml, found 9000000000")));
+  replace("world_size: 9000000000\nfast", "world_size: 0\nfast");
+  EXPECT_THAT(open_message(), HasSubstr("metadata.yaml, found 0"));
 }
 TEST_F(Damaged, ConfigurationThatDoesNotFitTheFiles) {
   replace("num_layers: 2", "num_layers: 3");
@@ -261,6 +268,65 @@ nlohmann::json header_of(const fs::path& path) {
   return nlohmann::json::parse(file.substr(8, length));
 }
 
+// Gives a file's tensors another type of the same number of elements, all zero.
+void make_doubles(const fs::path& path, const std::vector<std::string>& tensors) {
+  nlohmann::json header = header_of(path);
+  std::vector<std::pair<uint64_t, std::string>> order;  // as the data lies
+  for (const auto& [name, entry] : header.items()) {
+    if (name != "__metadata__") order.emplace_back(entry["data_offsets"][0], name);
+  }
+  std::sort(order.begin(), order.end());
+  uint64_t position = 0;
+  for (const auto& [begin, name] : order) {
+    nlohmann::json& entry = header[name];
+    uint64_t bytes = entry["data_offsets"][1].get<uint64_t>() - begin;
+    if (std::find(tensors.begin(), tensors.end(), name) != tensors.end()) {
+      entry["dtype"] = "F64";
+      bytes *= 2;
+    }
+    entry["data_offsets"] = {position, position + bytes};
+    position += bytes;
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const uint64_t length = text.size();
+  fs::remove(path);  // a reader that has it open keeps the old one
+  write_file(path, std::string(reinterpret_cast<const char*>(&length), 8) + text +
+                       std::string(position, '\0'));
+}
+
+TEST(Distributed, RanksOfDifferentTypesAreRefusedBeforeAnythingIsRead) {
+  TemporaryDirectory folder;
+  const fs::path path = folder.path() / "mixed";
+  copy_tree(fixture("E1-distributed-llama-dp2"), path);
+  make_doubles(path / "rank_1.safetensors", {"weights_shard", "exp_avgs_sq_shard"});
+  const auto reader = distributed().open(path);
+  const auto refusal = [&](const std::string& state) {
+    return "expected " + state + " in " + (path / "rank_1.safetensors").string() +
+           " to be F32 as in rank_0.safetensors, found F64";
+  };
+  EXPECT_THAT(message_of([&] { reader->list(); }),
+              AllOf(HasSubstr(refusal("weights")), HasSubstr("copy the whole checkpoint again")));
+  const model::Port embeddings{
+      .name = "layers.0.word_embeddings_weight", .dtype = kFloat32, .shape = {50, 12}};
+  for (const char* state : {"weights", "exp_avgs_sq"}) {
+    EXPECT_THAT(message_of([&] { read_whole(*reader, state, embeddings); }),
+                HasSubstr(refusal(state)));
+  }
+  EXPECT_EQ(read_whole(*reader, "exp_avgs", embeddings)[1], fixture_value("exp_avgs", 1, 1));
+  // The loader, which moves whole shards where it can, does not get further either.
+  Node metadata = metadata_of("E1-distributed-llama-dp2");
+  Job job(metadata, 1);
+  EXPECT_THAT(message_of([&] {
+                checkpoint::load({.format = distributed(),
+                                  .path = path,
+                                  .states = job.flat_states(),
+                                  .model = job.identity,
+                                  .stages = plugin::stages_table()});
+              }),
+              HasSubstr(refusal("weights")));
+}
+
 class Rewritten : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Rewritten, FilesEqualTheFixtureByteForByteApartFromTheOrderInTheHeader) {
@@ -294,6 +360,29 @@ INSTANTIATE_TEST_SUITE_P(OfAge1, Rewritten,
                                            "E1-distributed-llama-tp2",
                                            "E1-distributed-llama-frozen-mlp",
                                            "E1-distributed-starcoder2-tied-pp2"));
+
+// More ranks than the reader keeps files open for: rank 1's is closed after the listing and opened
+// anew.
+TEST(Distributed, AFileThatChangesWhileItIsReadIsRefused) {
+  constexpr int kRanks = 66;
+  const Node metadata = small_metadata("", "{world_size: " + std::to_string(kRanks) + "}");
+  TemporaryDirectory folder;
+  for (int rank = kRanks; rank-- > 0;) {
+    Job job(metadata, rank);
+    job.fill();
+    write_shards(job, folder.path());
+  }
+  const model::Port embeddings{
+      .name = "layers.0.word_embeddings_weight", .dtype = kFloat32, .shape = {50, 12}};
+  EXPECT_EQ(read_whole(*distributed().open(folder.path()), "weights", embeddings)[599],
+            1.0f + 599.0f / 65536);
+  const auto reader = distributed().open(folder.path());
+  reader->list();
+  make_doubles(folder.path() / "rank_1.safetensors", {"weights_shard"});
+  EXPECT_THAT(message_of([&] { read_whole(*reader, "weights", embeddings); }),
+              AllOf(HasSubstr("rank_1.safetensors, found "), HasSubstr(" of F64"),
+                    HasSubstr("the file was changed while it was read")));
+}
 
 TEST(DistributedWriter, MetadataIsSortedSparseAndReadableByOlderYaml) {
   Job job(small_metadata());

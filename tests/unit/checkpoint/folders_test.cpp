@@ -1,6 +1,10 @@
 // What lies in an experiment folder: finding, keeping, locking, provenance, counters.
+#include <sys/file.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "core/base/log.hpp"
 #include "core/checkpoint/convert.hpp"
@@ -11,6 +15,14 @@
 #include "core/checkpoint/retention.hpp"
 #include "core/checkpoint/training_state.hpp"
 #include "tests/unit/checkpoint/support.hpp"
+
+// What this program's flock() fails with, as on file systems without locks; 0: the kernel decides.
+static int flock_error = 0;
+extern "C" int flock(int fd, int operation) noexcept {
+  if (flock_error == 0) return int(::syscall(SYS_flock, fd, operation));
+  errno = flock_error;
+  return -1;
+}
 
 namespace fastllm::test {
 namespace {
@@ -48,6 +60,7 @@ class Folder : public ::testing::Test {
 using Finder = Folder;
 using Keeping = Folder;
 using Locking = Folder;
+using ProvenanceFile = Folder;
 
 TEST_F(Finder, NumbersAreNumbers) {  // C33
   save("9000");
@@ -96,6 +109,34 @@ TEST_F(Finder, OnlyIncompleteOnesIsAnErrorAndNotAFreshStart) {  // C41
   EXPECT_THAT(message_of([&] { find_latest(base()); }),
               AllOf(HasSubstr("found only incomplete ones: 20 lacks ok"),
                     HasSubstr("remove them to start from scratch")));
+}
+
+TEST_F(Finder, WhatCannotBeListedOrLookedAtIsToldWithPathAndReason) {
+  write_file(base(), "a file");
+  EXPECT_THAT(message_of([&] { find_latest(base()); }),
+              AllOf(HasSubstr("cannot list the checkpoints in " + base().string() + ": " +
+                              errno_text(ENOTDIR)),
+                    HasSubstr("choose another run.experiment_dir")));
+  fs::remove(base());
+  save("10");
+  const auto refused = [&](const fs::path& loop) {
+    fs::create_symlink(loop.filename(), loop);
+    EXPECT_THAT(
+        message_of([&] { find_latest(base()); }),
+        HasSubstr("cannot look at " + loop.string() + ": " + errno_text(ELOOP) + "; make it"));
+    fs::remove(loop);
+  };
+  refused(base() / "20");
+  fs::remove(base() / "10/ok");
+  refused(base() / "10/ok");
+  write_file(base() / "10/ok", "");
+  EXPECT_EQ(find_latest(base())->iteration, 10);
+  // A manifest that cannot be looked at makes the checkpoint incomplete; reading it says why.
+  const fs::path manifest = base() / "10" / kManifestName;
+  fs::create_symlink(manifest.filename(), manifest);
+  EXPECT_THAT(what_it_lacks(base() / "10"), HasSubstr("a readable manifest.json"));
+  EXPECT_THAT(message_of([&] { read_manifest(base() / "10"); }),
+              HasSubstr("cannot look at " + manifest.string()));
 }
 
 TEST_F(Finder, StrayEntriesAreIgnoredAndStay) {  // C32, C41
@@ -198,6 +239,31 @@ TEST_F(Locking, ALeftFileIsNoLockAndAnOpenOneNamesItsHolder) {  // C49
   ExperimentLock again(root());
 }
 
+TEST_F(Locking, WithoutLocksItWarnsAndGoesOn) {
+  for (int code : {ENOLCK, EOPNOTSUPP}) {
+    const std::string text = logged([&] {
+      flock_error = code;
+      EXPECT_EQ(message_of([&] { ExperimentLock lock(root()); }), "(no error)");
+      flock_error = 0;
+    });
+    EXPECT_THAT(text, HasSubstr("Cannot lock " + (root() / ".lock").string() + " (" +
+                                errno_text(code) + "): nothing stops a second run on this folder"));
+  }
+}
+
+TEST_F(Locking, OtherFailuresAreTold) {
+  flock_error = EIO;
+  EXPECT_THAT(message_of([&] { ExperimentLock lock(root()); }),
+              HasSubstr("cannot lock " + (root() / ".lock").string() + ": " + errno_text(EIO) +
+                        "; give this run another run.experiment_dir"));
+  flock_error = 0;
+  fs::remove(root() / ".lock");
+  fs::create_directories(root() / ".lock");
+  EXPECT_THAT(message_of([&] { ExperimentLock lock(root()); }),
+              HasSubstr("cannot write " + (root() / ".lock").string() + ": " + errno_text(EISDIR) +
+                        "; give this run another run.experiment_dir"));
+}
+
 TEST_F(Locking, DiesWithItsHolder) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
@@ -223,8 +289,10 @@ TEST(Provenance, ComesBackAsItWasAndTellsWhatChanged) {
   Node config =
       config::parse_yaml("{training: {train_iters: 10}, optimizer: {weight_decay: 0.01}}", "test");
   Provenance before{.host_version = "0.1.0",
+                    .host_sha256 = "11",
                     .libraries = {{"fastllm.gpt", "0.1.0", "/a/libfastllm_gpt.so", "aa"}},
                     .libtorch = "2.11.0",
+                    .threads = 2,
                     .data = config::parse_yaml("{data/train: {size: 3}}", "test"),
                     .seed = 1234,
                     .config = config};
@@ -237,20 +305,51 @@ TEST(Provenance, ComesBackAsItWasAndTellsWhatChanged) {
   now.libraries[0].path = "/b/libfastllm_gpt.so";  // where it lies does not count
   now.libraries[0].sha256 = "bb";
   now.libraries.push_back({"other.thing", "2", "/c", "cc"});
+  now.host_sha256 = "22";
+  now.threads = 4;
   now.config.set("optimizer.weight_decay", Node::real(0.1));
   now.data = Node::map();
   EXPECT_THAT(differences(before.to_node(), now.to_node()),
-              ElementsAre("plugins.fastllm\\.gpt.sha256: aa before, bb now",
+              ElementsAre("host_sha256: 11 before, 22 now",
+                          "plugins.fastllm\\.gpt.sha256: aa before, bb now",
                           HasSubstr("plugins.other\\.thing: absent before, "),
-                          HasSubstr("data.data/train: "),
+                          "threads: 2 before, 4 now", HasSubstr("data.data/train: "),
                           "config.optimizer.weight_decay: 0.01 before, 0.1 now"));
 }
 
-TEST(Provenance, OneThatCannotBeReadIsNoReasonToStop) {
-  TemporaryDirectory folder;
-  EXPECT_TRUE(read_provenance(folder.path()).is_null());
-  write_file(folder.path() / kProvenanceName, "{a: ");
-  EXPECT_TRUE(read_provenance(folder.path()).is_null());
+TEST(Provenance, AChangedFingerprintIsToldWhole) {
+  // Alike far beyond the width of a terminal; what differs comes last.
+  const std::string name = "/data/" + std::string(100, 'x') + "/train.bin 1000 bytes sha256 ";
+  const auto record = [&](const std::vector<std::string>& hashes) {
+    Node lines = Node::list(), data = Node::map(), root = Node::map();
+    for (const std::string& hash : hashes) lines.append(Node::text(name + hash));
+    data.set_child("training", lines);
+    root.set_child("data", data);
+    return root;
+  };
+  EXPECT_TRUE(differences(record({"aa", "bb"}), record({"aa", "bb"})).empty());
+  EXPECT_THAT(differences(record({"aa", "bb", "cc"}), record({"aa", "bd", "cc"})),
+              ElementsAre("data.training.1: " + name + "bb before, " + name + "bd now"));
+  // One entry more or less is one line, wherever it is.
+  EXPECT_THAT(differences(record({"aa", "cc"}), record({"aa", "bb", "cc"})),
+              ElementsAre("data.training.1: absent before, " + name + "bb now"));
+  EXPECT_THAT(differences(record({"aa", "aa"}), record({"aa"})),
+              ElementsAre("data.training.1: " + name + "aa before, absent now"));
+  EXPECT_THAT(differences(record({}), record({"aa"})),
+              ElementsAre("data.training.0: absent before, " + name + "aa now"));
+}
+
+TEST_F(ProvenanceFile, OneThatCannotBeReadIsNoReasonToStop) {
+  const fs::path file = root() / kProvenanceName;
+  EXPECT_EQ(logged([&] { EXPECT_TRUE(read_provenance(root()).is_null()); }), "");
+  const std::string warning =
+      "Cannot read " + file.string() + ", so this run cannot say what changed: ";
+  write_file(file, "{a: ");
+  EXPECT_THAT(logged([&] { EXPECT_TRUE(read_provenance(root()).is_null()); }), HasSubstr(warning));
+  fs::remove(file);
+  fs::create_symlink(kProvenanceName, file);
+  EXPECT_THAT(logged([&] { EXPECT_TRUE(read_provenance(root()).is_null()); }),
+              HasSubstr(warning + "cannot look at"));
 }
 
 TEST(TrainingState, GoesThroughMetadataUnchanged) {
@@ -284,12 +383,21 @@ TEST(TrainingState, RefusesCountersThatCannotBe) {
   const auto refuse = [](const char* yaml) {
     return message_of([&] { TrainingState::from_node(config::parse_yaml(yaml, "test"), "exp/3"); });
   };
-  EXPECT_THAT(refuse("{}"), HasSubstr("expected metadata.completed_steps in exp/3, found none"));
-  EXPECT_THAT(refuse("{completed_steps: 3}"),
-              HasSubstr("expected metadata.optimizer.current_step in exp/3"));
-  EXPECT_THAT(refuse("{completed_steps: -3, optimizer: {current_step: 0}}"), HasSubstr("found -3"));
-  EXPECT_THAT(refuse("{completed_steps: 3, optimizer: {current_step: 4}}"),
-              HasSubstr("found 4 and 3"));
+  const std::string away = "move it away to go on from an older checkpoint";
+  EXPECT_EQ(refuse("{}"),
+            "expected metadata.completed_steps in exp/3, found none; it holds no "
+            "training state to go on from: " +
+                away);
+  EXPECT_EQ(refuse("{completed_steps: 3}"),
+            "expected metadata.optimizer.current_step in exp/3, found none; it holds no training "
+            "state to go on from: " +
+                away);
+  EXPECT_EQ(refuse("{completed_steps: -3, optimizer: {current_step: 0}}"),
+            "expected metadata.completed_steps from 0 in exp/3, found -3; " + away);
+  EXPECT_EQ(refuse("{completed_steps: 3, optimizer: {current_step: 4}}"),
+            "expected at most as many optimizer updates as completed steps in exp/3, found 4 and "
+            "3; " +
+                away);
 }
 
 TEST(Convert, EveryHalfAndBrainFloatExactly) {

@@ -1,4 +1,5 @@
-// Formats made for tests: the real one with a hook at every step, and one that keeps tensors by name in memory.
+// Formats made for tests: the real one with a hook at every step, and one that keeps tensors by name
+// in memory.
 #pragma once
 
 #include <cstring>
@@ -15,7 +16,8 @@
 
 namespace fastllm::test {
 
-// Calls hook("create"), hook("declare weights"), hook("write weights"), hook("finish"), hook("finished"), hook("open") on the way.
+// Calls hook("create"), hook("declare weights"), hook("write weights"), hook("finish"),
+// hook("finished"), hook("open") on the way.
 class HookedFormat : public checkpoint::Format {
  public:
   using Hook = std::function<void(const std::string& step, const std::filesystem::path& directory)>;
@@ -70,7 +72,8 @@ class HookedFormat : public checkpoint::Format {
   Hook hook_;
 };
 
-// Whole tensors by (state, name) in memory, in any stored type; boxes only if caps say so. One "checkpoint" at a time.
+// Whole tensors by (state, name) in memory, in any stored type; boxes only if caps say so. One
+// "checkpoint" at a time.
 class MemoryFormat : public checkpoint::Format {
  public:
   struct Tensor {

@@ -1,4 +1,5 @@
-// Loading into worlds other than the one that saved, other frozen sets, other types; and what is refused.
+// Loading into worlds other than the one that saved, other frozen sets, other types; and what is
+// refused.
 #include "core/checkpoint/loader.hpp"
 
 #include <cmath>
@@ -252,8 +253,10 @@ TEST_F(Saved, NanIsRefusedAndNamed) {
                .base = folder_.path() / "checkpoint",
                .iteration = 5,
                .aside = folder_.path() / "a"});
-  EXPECT_THAT(message_of([&] { load_into(job, path); }),
-              HasSubstr("expected numbers in exp_avgs of layers.0.word_embeddings_weight"));
+  EXPECT_THAT(
+      message_of([&] { load_into(job, path); }),
+      AllOf(HasSubstr("expected numbers in exp_avgs of layers.0.word_embeddings_weight"),
+            HasSubstr("found 1 NaN; move this checkpoint away to go on from an older one")));
 }
 
 TEST_F(Saved, MissingOptimizerStateIsNamed) {  // C40
@@ -265,7 +268,8 @@ TEST_F(Saved, MissingOptimizerStateIsNamed) {  // C40
                .aside = folder_.path() / "a"});
   EXPECT_THAT(message_of([&] { load_into(job, path); }),
               AllOf(HasSubstr("expected exp_avgs in"), HasSubstr("found only weights"),
-                    HasSubstr("pretrained.optimizer_state false")));
+                    HasSubstr("move this checkpoint away to go on from an older one, or start "
+                              "anew in another run.experiment_dir")));
 }
 
 TEST_F(Saved, AStopWhileLoadingByNameEndsIt) {
@@ -276,7 +280,7 @@ TEST_F(Saved, AStopWhileLoadingByNameEndsIt) {
   EXPECT_THAT(text, HasSubstr("stopped while loading a checkpoint"));
 }
 
-// ---------------------------------------------------------------- formats that know parameters only
+// ------------------------------------------------------------- formats that know parameters only
 
 class ByName : public ::testing::TestWithParam<uint32_t> {
  protected:

@@ -1,5 +1,7 @@
+// A run's checkpoints from start to resume: what the trainer is told, and what it is refused.
 #include "core/checkpoint/manager.hpp"
 
+#include <cerrno>
 #include <cstdlib>
 
 #include "core/base/cancel.hpp"
@@ -29,8 +31,10 @@ class Manager : public ::testing::Test {
     o.config = *job.metadata.find("config");
     o.retention = {.interval = 1, .offset = 0, .keep = 2, .keep_every = {}};
     o.provenance = Provenance{.host_version = "1",
+                              .host_sha256 = "aa",
                               .libraries = {},
                               .libtorch = "2.11.0",
+                              .threads = 2,
                               .data = Node::map(),
                               .seed = 1,
                               .config = Node::map()}
@@ -104,8 +108,11 @@ TEST_F(Manager, TheFoldersNumberMustBeTheCountersNumber) {
   CheckpointManager manager(options());
   manager.save(at(3), *job.store);
   fs::rename(root() / "checkpoint/3", root() / "checkpoint/4");
-  EXPECT_THAT(message_of([&] { manager.load(*manager.find_latest(), *job.store); }),
-              HasSubstr("expected 4 completed steps in"));
+  EXPECT_THAT(
+      message_of([&] { manager.load(*manager.find_latest(), *job.store); }),
+      AllOf(HasSubstr("expected 4 completed steps in " + (root() / "checkpoint/4").string() +
+                      ", as its folder is called, found 3"),
+            HasSubstr("rename it back")));
 }
 
 TEST_F(Manager, TheScalersTypeMustMatch) {
@@ -138,15 +145,13 @@ TEST_F(Manager, TheOlderFolderNameIsUsedWhereItIsTheOnlyOne) {
   EXPECT_EQ(CheckpointManager(options()).base(), root() / "checkpoint");
 }
 
-TEST_F(Manager, LoadsPretrainedWeightsFromAnywhere) {
-  CheckpointManager manager(options());
-  manager.load_pretrained(fixture("E1-distributed-llama-dp2"), *job.store, false);
-  EXPECT_EQ(job.gather("weights", "layers.0.word_embeddings_weight")[1],
-            fixture_value("weights", 1, 1));
-  for (float v : job.flat("exp_avgs")) ASSERT_EQ(v, 0);
-  manager.load_pretrained(fixture("E1-distributed-llama-dp2"), *job.store, true);
-  EXPECT_EQ(job.gather("exp_avgs", "layers.0.word_embeddings_weight")[1],
-            fixture_value("exp_avgs", 1, 1));
+TEST_F(Manager, AFolderThatCannotBeLookedAtIsTold) {
+  fs::create_directories(root());
+  fs::create_symlink("checkpoint", root() / "checkpoint");  // a loop
+  EXPECT_THAT(
+      message_of([&] { CheckpointManager manager(options()); }),
+      AllOf(HasSubstr("cannot look at " + (root() / "checkpoint").string() + ": "),
+            HasSubstr(errno_text(ELOOP)), HasSubstr("make it accessible, or move it away")));
 }
 
 TEST_F(Manager, AFormatThatLacksAnAbilityIsRefusedAtOnce) {  // C48

@@ -1,3 +1,4 @@
+// Runs against a naive walk over every element: tensor, pipeline and data ranks in all combinations.
 #include "core/checkpoint/placement.hpp"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace {
 
 using checkpoint::runs_of;
 
-// Which global element is element `local` of a tensor-parallel rank's part: checkpoint-distributed 6.3, written down naively.
+// Which global element is element `local` of a tensor-parallel rank's part, written down naively.
 int64_t global_of(const model::Parameter& p, const shard::World& world, int rank,
                   const std::vector<int64_t>& local_shape, int64_t local) {
   std::vector<int64_t> index(p.shape.size());
@@ -33,7 +34,8 @@ int64_t global_of(const model::Parameter& p, const shard::World& world, int rank
 
 class Placement : public ::testing::TestWithParam<std::tuple<int, int, int>> {};
 
-// Every element of every rank's shard, one by one, for many worlds; the frozen and the biased model.
+// Every element of every rank's shard, one by one, for many worlds; the frozen and the biased
+// model.
 TEST_P(Placement, RunsHoldExactlyTheElementsOfTheShardInOrder) {
   const auto [tensor, pipeline, data] = GetParam();
   for (const char* base : {"{transformer.mlp_lr_scale: [0.0]}",

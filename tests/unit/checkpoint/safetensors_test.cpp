@@ -1,4 +1,5 @@
-// The plugin's container code, compiled into this program: files that are cut, odd, or lie about themselves.
+// The plugin's container code, compiled into this program: files that are cut, odd, or lie about
+// themselves.
 #include "plugins/checkpoint/distributed/safetensors.hpp"
 
 #include <cstring>
@@ -98,10 +99,10 @@ TEST_F(Safetensors, ShapesThatDoNotFitTheirBytes) {  // C05
 }
 
 TEST_F(Safetensors, ZeroSizesAndScalarsLoad) {  // C07
-  make(
-      R"({"scaled":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-      R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]}})",
-      std::string(28, 'x'));
+  make(R"({"scaled":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+       R"("s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
+       R"("w":{"dtype":"F32","shape":[2,3],"data_offsets":[4,28]}})",
+       std::string(28, 'x'));
   SafetensorsReader reader(path().string());
   EXPECT_EQ(reader.find("scaled")->elements(), 0);
   EXPECT_EQ(reader.find("s")->elements(), 1);
@@ -114,16 +115,14 @@ TEST_F(Safetensors, HeadersThatLie) {
   const std::string data(32, 'x');
   EXPECT_THAT(refusal("[1]", data), HasSubstr("expected a JSON object as header"));
   EXPECT_THAT(refusal("{\"w\":", data), HasSubstr("expected a JSON object as header"));
-  EXPECT_THAT(
-      refusal(
-          R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"w":{"dtype":"F32","shape":[4],"data_offsets":[16,32]}})",
-          data),
-      HasSubstr("found 'w' twice"));
-  EXPECT_THAT(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}})",
-          data),
-      HasSubstr("overlaps or leaves a gap"));
+  EXPECT_THAT(refusal(R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                      R"("w":{"dtype":"F32","shape":[4],"data_offsets":[16,32]}})",
+                      data),
+              HasSubstr("found 'w' twice"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                      R"("b":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}})",
+                      data),
+              HasSubstr("overlaps or leaves a gap"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[8,24]}})", data),
               HasSubstr("expected its data at 0"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", data),

@@ -93,7 +93,8 @@ TEST_F(Saver, WeightsAloneWhenAskedFor) {
   EXPECT_THAT(written.get_list<std::string>("shards"), ElementsAre("weights"));
 }
 
-// Killed at each step of a save: the older checkpoint stays newest and valid, the next save cleans up and succeeds.
+// Killed at each step of a save: the older checkpoint stays newest and valid, the next save cleans
+// up and succeeds.
 TEST_F(Saver, AKillAtAnyStepLeavesTheOlderCheckpointNewest) {  // C43
   save_at(10);
   for (const std::string step : {"create", "declare weights", "write weights", "write exp_avgs_sq",

@@ -15,7 +15,8 @@ using plugin::ConfigTree;
 using plugin::stages_table;
 using ::testing::HasSubstr;
 
-// Calls a host function and returns its status with the text it left, as the next failing plugin call would show it.
+// Calls a host function and returns its status with the text it left, as the next failing plugin
+// call would show it.
 template <class F>
 std::pair<fastllm_status, std::string> failing(F&& f) {
   static const auto identity = plugin::Identity::make("test", "1", "libtest.so");

@@ -1,3 +1,4 @@
+// The shared fixtures; describe_gpt repeats the plugin's description so that no test needs LibTorch.
 #include "tests/unit/checkpoint/support.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// What the checkpoint tests share: the real plugin through the registry, a GPT description made in C++ from a checkpoint's
-// metadata, a job of any world with its stores, and the values that the fixtures were filled with.
+// What the checkpoint tests share: the real plugin through the registry, a GPT description made in
+// C++ from a checkpoint's metadata, a job of any world with its stores, and the values that the
+// fixtures were filled with.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +29,8 @@ std::filesystem::path fixture(const std::string& name);
 nlohmann::json expected_of(const std::string& fixture_name);  // its expected.json
 std::vector<std::string> states();                            // weights, exp_avgs, exp_avgs_sq
 
-// The plugin that is tested, loaded once, with the host's tables offered and describe_gpt as describer.
+// The plugin that is tested, loaded once, with the host's tables offered and describe_gpt as
+// describer.
 checkpoint::Format& distributed();
 
 // The reference's GPT as of E1, from metadata.config.base_model (defaults filled in).
@@ -38,8 +40,8 @@ Node metadata_of(const std::string& fixture_name);
 Node small_metadata(const std::string& base_model_yaml = "",
                     const std::string& distributed_yaml = "");
 
-// One rank's share of a run of any world, and the running job as plugins see it while the object lives.
-// A world of one rank has a real store; others have flat states alone.
+// One rank's share of a run of any world, and the running job as plugins see it while the object
+// lives. A world of one rank has a real store; others have flat states alone.
 struct Job {
   explicit Job(const Node& metadata, int rank = 0);
   ~Job();
@@ -49,7 +51,8 @@ struct Job {
   checkpoint::FlatStates flat_states(bool optimizer_state = true);
   // Fills every state with numbers that tell parameter, state and position; padding zero.
   void fill(float salt = 0);
-  // One parameter of one state put together from this rank's share; elements of other ranks stay NaN.
+  // One parameter of one state put together from this rank's share; elements of other ranks stay
+  // NaN.
   std::vector<float> gather(const std::string& state, const std::string& parameter);
   std::vector<float> flat(const std::string& state);
   float* data(const std::string& state);

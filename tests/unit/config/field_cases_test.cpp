@@ -1,4 +1,4 @@
-// What users of other systems run into (field-cases.md C33, C56, C57), over the real keys of the core and of gpt.
+// What users of other systems run into (docs/compatibility.md C33, C56, C57), over the real keys of the core and of gpt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -189,6 +189,54 @@ TEST(FieldCases, IgnoredSettingsAreNoted) {
   EXPECT_THAT(result.warnings,
               testing::ElementsAre("a.yaml:1: run.triton_linear_kernels: no effect here",
                                    "a.yaml:2: data.sampling.gpu: no effect here"));
+}
+
+TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
+  auto result = config::resolve(
+      schema(), config::parse_yaml("training:\n"
+                                   "  wandb: {alert: {interval: 100, offset: 1, status_updates: "
+                                   "true}, group_name: g, project_name: p}\n"
+                                   "  timeout: 5\n"
+                                   "run: {tensor_logs: {show: false, max_elements: 9},\n"
+                                   "      experiment_name: x}\n"
+                                   "model:\n"
+                                   "  multi_stage: {debug_global_tensors: false,\n"
+                                   "                debug_tensor_parallel: true}\n"
+                                   "  distributed: {timeout: 5, sample_seed_shift: 1,\n"
+                                   "                valid_seed_shift: 2, test_seed_shift: 3}\n",
+                                   "a.yaml"));
+  std::vector<std::string> noted;
+  for (const std::string& warning : result.warnings) {
+    EXPECT_TRUE(warning.ends_with(": no effect here")) << warning;
+    noted.push_back(warning.substr(0, warning.rfind(": no effect")));
+  }
+  EXPECT_THAT(
+      noted,
+      testing::UnorderedElementsAre(
+          "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
+          "a.yaml:2: training.wandb.alert.status_updates", "a.yaml:2: training.wandb.group_name",
+          "a.yaml:2: training.wandb.project_name", "a.yaml:3: training.timeout",
+          "a.yaml:4: run.tensor_logs.show", "a.yaml:4: run.tensor_logs.max_elements",
+          "a.yaml:5: run.experiment_name", "a.yaml:7: model.multi_stage.debug_global_tensors",
+          "a.yaml:8: model.multi_stage.debug_tensor_parallel",
+          "a.yaml:9: model.distributed.timeout", "a.yaml:9: model.distributed.sample_seed_shift",
+          "a.yaml:10: model.distributed.valid_seed_shift",
+          "a.yaml:10: model.distributed.test_seed_shift"));
+}
+
+TEST(FieldCases, NumbersAreFinite) {
+  for (const char* number : {".inf", "-.inf", ".nan"}) {
+    EXPECT_THAT(error_of(std::string("optimizer: {weight_decay: ") + number + "}"),
+                testing::AllOf(testing::StartsWith("a.yaml:1: optimizer.weight_decay: expected a "
+                                                   "number of at least 0, found "),
+                               testing::HasSubstr(number), testing::EndsWith("finite number")));
+  }
+  EXPECT_THAT(error_of("model: {multi_stage: {layers_per_stage: .inf}}"),
+              testing::StartsWith("a.yaml:1: model.multi_stage.layers_per_stage: expected"));
+  EXPECT_THAT(error_of("model: {base_model: {transformer: {init_method_std: .inf}}}"),
+              testing::StartsWith("a.yaml:1: model.base_model.transformer.init_method_std: "));
+  EXPECT_THAT(error_of("model: {base_model: {transformer: {mlp_lr_scale: [.inf]}}}"),
+              testing::HasSubstr("mlp_lr_scale: entry 0: expected"));
 }
 
 TEST(FieldCases, SettingsThatWouldChangeResultsAreRefused) {

@@ -1,4 +1,4 @@
-// Dumps equal to the reference's, text for text (training-config.md 2.3, 7.2).
+// Dumps equal to the reference's, text for text (docs/compatibility.md).
 #include <gtest/gtest.h>
 
 #include "core/base/file.hpp"

@@ -490,7 +490,10 @@ TEST(LoadFile, WantsABlockAtTheTop) {
   EXPECT_EQ(load("# nothing\n"), "{}\n");
   EXPECT_EQ(load("\n- a\n"), ":2: expected a block of keys at the top, found a list");
   EXPECT_EQ(load("text"), ":1: expected a block of keys at the top, found the text \"text\"");
-  EXPECT_THROW(load_file((folder.path() / "absent.yaml").string()), Error);
+  const std::string absent = (folder.path() / "absent.yaml").string();
+  EXPECT_EQ(error(absent),
+            "expected a configuration file at " + absent +
+                ", found none; check the path, relative ones begin at the working directory");
 }
 
 TEST(Dump, LeavesOutDefaultsOfLittleImportance) {

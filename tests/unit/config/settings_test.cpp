@@ -1,4 +1,5 @@
-// Settings from resolved keys: sizes, intervals, ranks, cross-field rules, and what this version refuses.
+// Settings from resolved keys: sizes, intervals, ranks, cross-field rules, and what this version
+// refuses.
 #include "core/train/settings.hpp"
 
 #include <gmock/gmock.h>
@@ -8,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/config/resolve.hpp"
+#include "core/train/batch_sizes.hpp"
 #include "tests/unit/config/gpt_schema.hpp"
 
 namespace fastllm::train {
@@ -234,6 +236,25 @@ TEST(Batch, SizesThatDoNotDivideAreNamed) {
       "times 2");
 }
 
+TEST(Batch, MicroBatchesAreCountable) {
+  const std::string most = std::to_string(kMostMicroBatches);
+  for (const char* key : {"depth_first_micro_batches", "breadth_first_micro_batches"}) {
+    EXPECT_EQ(error_of(std::string("batch: {") + key + ": 4294967297}"),
+              std::string("t.yaml:1: batch.") + key + ": expected an integer from 1 to " + most +
+                  ", or null (computed), found 4294967297");
+    EXPECT_EQ(error_of(std::string("batch: {") + key + ": " + most + "}"), "no error");
+  }
+  // Those that follow from others, too: 2^32 + 1 is 1 in 32 bits.
+  EXPECT_EQ(error_of("batch: {batch_size: 4294967297, micro_batch_size: 1}"),
+            "t.yaml:1: batch.batch_size: expected at most " + most +
+                " micro-batches a step, found 4294967297; enlarge batch.micro_batch_size or make "
+                "the batch smaller");
+  EXPECT_THAT(error_of("batch: {depth_first_micro_batches: 2048, breadth_first_micro_batches: "
+                       "2048}"),
+              HasSubstr("batch.batch_size: expected at most " + most + " micro-batches a step, "
+                        "found 4194304"));
+}
+
 TEST(Batch, AGivenNumberOfMicroBatchesIsReplaced) {
   EXPECT_THAT(made("batch: {sequential_micro_batches: 3}").notes,
               ElementsAre("t.yaml:1: batch.sequential_micro_batches: 3 is replaced by 1, which "
@@ -352,7 +373,7 @@ TEST(Settings, SeedsAreSumsModulo2To64) {
   EXPECT_EQ(shifts("-1"), 14u);
   DistributedSettings one = made("").distributed,
                       other = made("model: {distributed: {seed: 1235}}").distributed;
-  EXPECT_EQ(one.data_seed, 1234u);
+  EXPECT_EQ(one.seed, 1234u);
   EXPECT_EQ(other.initialization_seed - one.initialization_seed, 1u);
   EXPECT_EQ(other.training_seed - one.training_seed, 1u);
   EXPECT_NE(one.training_seed, one.initialization_seed);
@@ -415,7 +436,7 @@ TEST(Settings, ReadsWhatThePartsNeed) {
       "optimizer: {learning_rate: {base: 1e-3, minimum: 1e-4, warmup_iterations: 10, "
       "decay_iterations: 110,\n"
       "            decay_style: cosine}, beta_2: 0.95, gradient_scaler: {constant: 0}}\n");
-  EXPECT_EQ(settings.run.experiment_name, "run-3.1");
+  EXPECT_EQ(settings.run.experiment_dir, "out/run-3.1/");
   EXPECT_EQ(settings.run.threads, 3);
   EXPECT_EQ(settings.multi_stage.num_weight_buffers, 2);
   EXPECT_EQ(settings.multi_stage.num_gradient_buffers, 2);
@@ -434,8 +455,6 @@ TEST(Settings, ReadsWhatThePartsNeed) {
   EXPECT_NEAR(settings.optimizer.learning_rate.at(60), 5.5e-4, 1e-12);
   EXPECT_EQ(settings.optimizer.adamw.beta_2, 0.95);
   EXPECT_EQ(settings.optimizer.constant_loss_scale, std::nullopt);
-  EXPECT_EQ(made("").run.experiment_name, "default");
-  EXPECT_EQ(made("run: {experiment_name: mine, experiment_dir: x}").run.experiment_name, "mine");
 }
 
 TEST(Settings, NamesTheKeyOfABadLearningRate) {
@@ -528,6 +547,9 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
        "model.multi_stage.debug_layer_outputs: logging of tensors is not supported yet by this "
        "version; leave the key "
        "out"},
+      {"run: {experiment_dir: x, tensor_logs: {save: true}}",
+       "run.tensor_logs.save: logging of tensors is not supported yet by this version; leave the "
+       "key out"},
       {"model: {multi_stage: {debug_activation_memory: true}}",
        "model.multi_stage.debug_activation_memory: logging of memory by layer is not supported yet "
        "by this version; "
@@ -648,6 +670,34 @@ TEST(Supported, ChecksDefinitionsOfDatasets) {
   EXPECT_EQ(
       refusal_of(start + "{type: slice, begin: 0.5, end: 0.5, dataset: {type: memmap, path: x}}}}"),
       "t.yaml:2: data.datasets.Training.end: expected more than begin (0.5), found 0.5");
+}
+
+// The content of a `file` is looked at when it is read, long after the configuration.
+TEST(Supported, ChecksADefinitionAlone) {
+  static const config::Schema schema = test::gpt_schema();
+  auto refusal = [&](const std::string& yaml, std::optional<bool> spans) {
+    Node definition =
+        config::resolve_typed(schema, "dataset", config::parse_yaml(yaml, "set.yaml"));
+    return text_of([&] { check_dataset_supported(definition, "data.datasets.Test", spans); });
+  };
+  const std::string sampled =
+      "type: sampled\ndataset: {type: random}\nsampling:\n  use_loss_masking_spans: true\n";
+  EXPECT_EQ(refusal(sampled, true), "no error");
+  const std::string refused =
+      "set.yaml:4: data.datasets.Test.sampling.use_loss_masking_spans: a choice for one dataset "
+      "alone is not supported yet by this version; write data.sampling.use_loss_masking_spans, "
+      "for all";
+  EXPECT_EQ(refusal(sampled, false), refused);
+  EXPECT_EQ(refusal(sampled, std::nullopt), refused);
+  EXPECT_EQ(refusal("type: random", false), "no error");
+  EXPECT_EQ(refusal("type: blended\nweights: [1]\ndatasets:\n- {type: random}\n"
+                    "- {type: test_slow}\n",
+                    false),
+            "set.yaml:5: data.datasets.Test.datasets.1.type: a dataset of type test_slow is not "
+            "supported yet by this version; use memmap, concatenated, slice, file, random, sampled "
+            "or blended\n"
+            "set.yaml:2: data.datasets.Test.weights: expected one weight for each of the 2 "
+            "datasets, found 1");
 }
 
 TEST(Supported, RefusesTheLegacyDefinition) {

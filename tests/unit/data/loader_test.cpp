@@ -189,6 +189,17 @@ TEST(Loader, RefusesImpossibleOptions) {
   EXPECT_THAT(open([](auto& o) { o.micro_batch_size = int64_t(1) << 30; }), HasSubstr("2^31"));
 }
 
+TEST(Loader, SaysWhereItBeganWhenTheSamplesAreUsedUp) {
+  LoaderOptions options = options_for(4, 2);
+  options.first_sample = 1;
+  Loader loader(counting(4, 4), options);
+  loader.next();
+  EXPECT_THAT(message_of([&] { loader.next(); }, Status::kInvalid),
+              AllOf(HasSubstr("expected 2 more samples"), HasSubstr("it has 4, and reading began at "
+                                                                    "sample 1"),
+                    HasSubstr("train fewer iterations, or sample more")));
+}
+
 TEST(Loader, EndsWhileWorkersWaitOrWork) {
   for (int taken = 0; taken < 8; ++taken) {
     Loader loader(make_random("dummy", 1000, 64, 100, 3), options_for(64, 2, 3));

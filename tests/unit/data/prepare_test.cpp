@@ -167,6 +167,9 @@ TEST_F(Prepare, RefusesBadLinesWithFileAndLine) {
               AllOf(HasSubstr("from 0 to 32767 (int16)"), HasSubstr("found 32768 at position 1")));
   EXPECT_THAT(line("{\"tokens\": [-1]}"), HasSubstr("found -1 at position 0"));
   EXPECT_THAT(line("{\"tokens\": [1.0]}"), HasSubstr("found 1.0 at position 0"));
+  EXPECT_THAT(line("{\"tokens\": [[7, 8]]}"), HasSubstr("found [7,8] at position 0"));
+  EXPECT_THAT(line("{\"tokens\": [[1, 2, 3, 4, 5]]}"), HasSubstr("found array at position 0"));
+  EXPECT_THAT(line("{\"tokens\": [1, {\"a\": 1}]}"), HasSubstr("found object at position 1"));
   EXPECT_THAT(line("{\"tokens\": [18446744073709551615]}"),
               HasSubstr("found 18446744073709551615"));
   for (const char* spans : {"5", "[5]", "[[1]]", "[[1, 2, 3]]", "[[2, 1]]", "[[0, 3]]", "[[-1, 0]]",
@@ -178,6 +181,21 @@ TEST_F(Prepare, RefusesBadLinesWithFileAndLine) {
   }
   options_.vocab_size = 300;
   EXPECT_THAT(line("{\"tokens\": [300]}"), HasSubstr("from 0 to 299 (int16, vocab_size 300)"));
+}
+
+TEST_F(Prepare, BoundsTheDepthOfALine) {
+  auto nested = [](size_t lists) {
+    return "{\"text\": \"x\", \"other\": " + std::string(lists, '[') + std::string(lists, ']') +
+           "}\n";
+  };
+  input("x.jsonl", nested(63));  // and the block around them
+  EXPECT_EQ(prepare(options_).documents, 1);
+  fs::remove_all(options_.output_path);
+  for (size_t lists : {size_t(64), size_t(1'000'000)}) {
+    input("x.jsonl", "{\"text\": \"fine\"}\n" + nested(lists));
+    EXPECT_THAT(error(), AllOf(HasSubstr("in/x.jsonl:2: expected lists and blocks at most 64 deep"),
+                               HasSubstr("leave such fields out")));
+  }
 }
 
 TEST_F(Prepare, RefusesTextThatIsNoUtf8WithFileAndOffset) {
@@ -433,9 +451,50 @@ TEST_F(Prepare, KilledLeavesNothingUnderTheFinalName) {
   // The next run completes, and says what lies around.
   PrepareReport report = prepare(options_);
   ASSERT_THAT(report.warnings, SizeIs(1));
-  EXPECT_THAT(report.warnings[0], AllOf(HasSubstr(left), HasSubstr("interrupted")));
+  EXPECT_THAT(report.warnings[0], AllOf(HasSubstr(left),
+                                         HasSubstr("left by a preparation that was interrupted")));
   EXPECT_THAT(names_in(options_.output_path),
               ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
+}
+
+TEST_F(Prepare, NamesWhatItMayNotRead) {
+  input("a.txt", "text");
+  input("locked/b.txt", "text");
+  fs::path locked = folder_.path() / "in" / "locked";
+  fs::permissions(folder_.path(), fs::perms(0755));
+  fs::permissions(locked, fs::perms::none);
+  std::string inputs, dataset, output;
+  {
+    WithoutPrivileges without;
+    if (!without.hold()) GTEST_SKIP() << "cannot take another user's place";
+    inputs = message_of([&] { list_inputs(options_.inputs, InputFormat::kAuto); },
+                        Status::kUnavailable);
+    dataset = message_of([&] { MemmapDataset d(locked / "shard_0_0"); }, Status::kUnavailable);
+    options_.inputs = {(folder_.path() / "in" / "a.txt").string()};
+    options_.output_path = locked / "out";
+    output = message_of([&] { prepare(options_); }, Status::kUnavailable);
+  }
+  fs::permissions(locked, fs::perms::owner_all);
+  for (const std::string& message : {inputs, dataset, output})
+    EXPECT_THAT(message, AllOf(HasSubstr(locked.string()), HasSubstr("Permission denied")));
+}
+
+TEST_F(Prepare, NamesPathsThatAreTooLong) {
+  const std::string name(300, 'n');
+  auto too_long = AllOf(HasSubstr(name), HasSubstr("File name too long"));
+  options_.inputs = {(folder_.path() / name).string()};
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kUnavailable), too_long);
+  EXPECT_THAT(message_of([&] { MemmapDataset d(folder_.path() / name); }, Status::kUnavailable),
+              too_long);
+  input("a.txt", "text");
+  options_.output_path = folder_.path() / name;
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kUnavailable), too_long);
+}
+
+TEST_F(Prepare, RefusesInputsThatAreNeitherFilesNorFolders) {
+  options_.inputs = {"/dev/null"};
+  EXPECT_THAT(error(Status::kNotFound),
+              HasSubstr("expected a file or a folder at /dev/null, found something else"));
 }
 
 TEST_F(Prepare, SaysWhenItCannotWrite) {

@@ -1,7 +1,10 @@
 // Small things the tests of data share: fixtures, messages, datasets in memory, index files byte by byte.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -34,6 +37,20 @@ std::string message_of(Function&& function, std::optional<Status> status = std::
   }
   return "(no error)";
 }
+
+// While it lives, permissions hold for this process even when root runs the tests.
+class WithoutPrivileges {
+ public:
+  WithoutPrivileges() { dropped_ = ::geteuid() == 0 && ::seteuid(kNobody) == 0; }
+  ~WithoutPrivileges() {
+    if (dropped_ && ::seteuid(0) != 0) std::abort();
+  }
+  bool hold() const { return ::geteuid() != 0; }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  bool dropped_ = false;
+};
 
 // Documents in memory.
 class FakeDocuments final : public IndexedDataset {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "core/data/utf8.hpp"
+#include "core/base/utf8.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -178,6 +178,18 @@ TEST(Description, TiesByNameAndRefusesAnotherShape) {
   }
 }
 
+TEST(Description, DeclaresAfterItsListWasCut) {
+  Description d = small();
+  const size_t count = d.parameters.size();
+  Parameter last = d.parameters.back();
+  d.parameters.pop_back();
+  d.layers.back().parameters.clear();
+  EXPECT_EQ(d.declare(int(d.layers.size()) - 1, last), int(count) - 1);
+  EXPECT_EQ(d.parameters.size(), count);
+  EXPECT_EQ(d.declare(int(d.layers.size()) - 1, d.parameters[0]), 0);  // tied
+  EXPECT_EQ(d.parameters.size(), count);
+}
+
 TEST(Description, FrozenNeedsEveryScaleToBeZero) {
   Parameter p;
   EXPECT_FALSE(p.frozen());

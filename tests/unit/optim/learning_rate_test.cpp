@@ -1,4 +1,4 @@
-// The tables of training-config.md 4.11, the text form, and every sentence a wrong setting gets.
+// The tables of docs/compatibility.md, the text form, and every sentence a wrong setting gets.
 #include "core/optim/learning_rate.hpp"
 
 #include <gmock/gmock.h>

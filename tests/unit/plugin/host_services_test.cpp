@@ -9,9 +9,11 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <thread>
 
 #include "core/base/cancel.hpp"
+#include "core/base/log.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/plugin/host_memory.hpp"
 #include "tests/support/tensor.hpp"
@@ -42,6 +44,37 @@ TEST(HostServices, HaveEveryMember) {
     EXPECT_NE(member, nullptr) << at;
   }
   EXPECT_STREQ(host->name, "fastllm-host");
+}
+
+int times(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// A model is made again for each checkpoint that is compared with it.
+TEST(HostServices, LogNotesOfMakingAModelOnce) {
+  auto identity = Identity::make("noting", "1", "n.so"), other = Identity::make("other", "1", "o");
+  const auto say = [](const Identity& who, const char* call, int32_t level, const char* text) {
+    CallScope scope(who, call);
+    host_table()->log(level, text);
+  };
+  const auto info = int32_t(log::Level::kInfo), warning = int32_t(log::Level::kWarning);
+  ::testing::internal::CaptureStdout();
+  for (int i = 0; i < 2; ++i) {
+    say(*identity, "create", info, "a key has no effect");
+    say(*other, "create", info, "a key has no effect");
+    say(*identity, "create", info, "another key has none");
+    say(*identity, "create", warning, "a warning is a warning");
+    say(*identity, "forward", info, "forward is no making");
+  }
+  log::flush();
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(times(text, "plugin noting: a key has no effect"), 1) << text;
+  EXPECT_EQ(times(text, "plugin other: a key has no effect"), 1) << text;
+  EXPECT_EQ(times(text, "another key has none"), 1) << text;
+  EXPECT_EQ(times(text, "a warning is a warning"), 2) << text;
+  EXPECT_EQ(times(text, "forward is no making"), 2) << text;
 }
 
 TEST(HostServices, SayWhetherToStop) {

@@ -145,6 +145,17 @@ TEST_F(Plugins, ARefusedFirstMatchIsNotReplacedSilently) {
                     HasSubstr("put its folder first with --plugin-path")));
 }
 
+TEST_F(Plugins, OfTheSameNameThatAreRefusedTooSayWhy) {
+  auto first = folder("first"), second = folder("second");
+  put(first, "one", "no library");
+  put(second, "one", "none either");
+  Registry registry({{first, second}, false});
+  EXPECT_THAT(sentence_of([&] { registry.load("one"); }),
+              AllOf(HasSubstr((second / "libfastllm_one.so").string()),
+                    HasSubstr("comes later, but cannot be loaded either: expected a shared library "
+                              "(ELF), found a file of 11 bytes")));
+}
+
 TEST_F(Plugins, AreFoundByWhatTheyOffer) {
   auto given = folder("given");
   put(given, "broken", "no library");

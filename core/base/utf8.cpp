@@ -1,9 +1,10 @@
-#include "core/data/utf8.hpp"
+// One decoder for all that reads text: data, configuration, messages.
+#include "core/base/utf8.hpp"
 
 #include <cstdint>
 #include <cstring>
 
-namespace fastllm::data {
+namespace fastllm {
 namespace {
 
 uint8_t byte_at(std::string_view text, size_t at) { return uint8_t(text[at]); }
@@ -80,4 +81,4 @@ std::string repair_utf8(std::string_view text) {
   return repaired;
 }
 
-}  // namespace fastllm::data
+}  // namespace fastllm

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace fastllm::data {
+namespace fastllm {
 
 // One character at `at`: its bytes, or, when invalid, the bytes that one replacement character
 // stands for.
@@ -24,4 +24,4 @@ size_t utf8_border_before(std::string_view text, size_t at);
 // Invalid bytes become U+FFFD, as Python's errors="replace" does it.
 std::string repair_utf8(std::string_view text);
 
-}  // namespace fastllm::data
+}  // namespace fastllm
