@@ -100,7 +100,7 @@ void Job::resolve() {
   resolved_ = config::examine(schema_, user);
   // Rules between keys are checked only when each key is right: a default in place of a wrong value would break others.
   if (!resolved_.problems.empty())
-    throw Error(Status::kInvalid, fmt::format("{}", fmt::join(resolved_.problems, "\n")));
+    throw Error(Status::kInvalid, resolved_.problems);
 
   std::vector<std::string> problems;
   auto collect = [&](auto&& step) {
