@@ -61,7 +61,12 @@ void compare(const std::string& path, const Node* before, const Node* now,
   }
   if (before && now && before->kind() == Node::Kind::kList && now->kind() == Node::Kind::kList)
     return compare_lists(path, *before, *now, lines);
-  lines.push_back(fmt::format("{}: {} before, {} now", path, text_of(before), text_of(now)));
+  std::string was = text_of(before), is = text_of(now);
+  if (was == is && before && now) {  // 1 and "1": told apart by their quotes
+    was = config::to_json(*before);
+    is = config::to_json(*now);
+  }
+  lines.push_back(fmt::format("{}: {} before, {} now", path, was, is));
 }
 
 }  // namespace

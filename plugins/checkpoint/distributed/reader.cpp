@@ -144,9 +144,9 @@ void DistributedReader::read_flat(int rank, const std::string& state, int64_t fi
   // map() has seen to both, but a file that was closed meanwhile is opened anew.
   if (from.tensor->dtype != type || first > from.count - count) {
     sdk::fail(FASTLLM_DATA_LOSS,
-              cat("expected ", first + count, " elements of ", type->name, " or more of ", state,
-                  " in ", from.file->path(), ", found ", from.count, " of ",
-                  from.tensor->dtype->name, "; the file was changed while it was read: try again"));
+              cat("expected ", state, " in ", from.file->path(), " to be ", type->name,
+                  " with at least ", first + count, " elements, found ", from.tensor->dtype->name,
+                  " with ", from.count, "; the file was changed while it was read: try again"));
   }
   const auto bytes = int64_t(from.tensor->element_bytes());
   if (count >= kWindowElements / 4)

@@ -289,7 +289,7 @@ TEST(Provenance, ComesBackAsItWasAndTellsWhatChanged) {
   Node config =
       config::parse_yaml("{training: {train_iters: 10}, optimizer: {weight_decay: 0.01}}", "test");
   Provenance before{.host_version = "0.1.0",
-                    .host_sha256 = "11",
+                    .host_sha256 = "cd",
                     .libraries = {{"fastllm.gpt", "0.1.0", "/a/libfastllm_gpt.so", "aa"}},
                     .libtorch = "2.11.0",
                     .threads = 2,
@@ -305,12 +305,12 @@ TEST(Provenance, ComesBackAsItWasAndTellsWhatChanged) {
   now.libraries[0].path = "/b/libfastllm_gpt.so";  // where it lies does not count
   now.libraries[0].sha256 = "bb";
   now.libraries.push_back({"other.thing", "2", "/c", "cc"});
-  now.host_sha256 = "22";
+  now.host_sha256 = "ce";
   now.threads = 4;
   now.config.set("optimizer.weight_decay", Node::real(0.1));
   now.data = Node::map();
   EXPECT_THAT(differences(before.to_node(), now.to_node()),
-              ElementsAre("host_sha256: 11 before, 22 now",
+              ElementsAre("host_sha256: cd before, ce now",
                           "plugins.fastllm\\.gpt.sha256: aa before, bb now",
                           HasSubstr("plugins.other\\.thing: absent before, "),
                           "threads: 2 before, 4 now", HasSubstr("data.data/train: "),
@@ -337,6 +337,12 @@ TEST(Provenance, AChangedFingerprintIsToldWhole) {
               ElementsAre("data.training.1: " + name + "aa before, absent now"));
   EXPECT_THAT(differences(record({}), record({"aa"})),
               ElementsAre("data.training.0: absent before, " + name + "aa now"));
+}
+
+TEST(Provenance, ValuesOfAnotherKindNeverLookAlike) {
+  EXPECT_THAT(differences(config::parse_yaml("{a: 1, b: null}", "test"),
+                          config::parse_yaml("{a: '1', b: 'null'}", "test")),
+              ElementsAre("a: 1 before, \"1\" now", "b: null before, \"null\" now"));
 }
 
 TEST_F(ProvenanceFile, OneThatCannotBeReadIsNoReasonToStop) {

@@ -1,5 +1,5 @@
-// Formats made for tests: the real one with a hook at every step, and one that keeps tensors by name
-// in memory.
+// Formats made for tests: the real one with a hook at every step, and one that keeps tensors by
+// name in memory.
 #pragma once
 
 #include <cstring>

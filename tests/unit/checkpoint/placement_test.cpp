@@ -1,4 +1,4 @@
-// Runs against a naive walk over every element: tensor, pipeline and data ranks in all combinations.
+// Runs against a naive walk over every element, in worlds of tensor, pipeline and data ranks.
 #include "core/checkpoint/placement.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The shared fixtures; describe_gpt repeats the plugin's description so that no test needs LibTorch.
+// The shared fixtures; describe_gpt repeats the plugin's description, so no test needs LibTorch.
 #include "tests/unit/checkpoint/support.hpp"
 
 #include <algorithm>
