@@ -1,3 +1,4 @@
+// Events of a parser become nodes. Depth and memory are counted before anything is added.
 #include "core/config/builder.hpp"
 
 #include <fmt/format.h>

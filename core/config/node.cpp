@@ -1,3 +1,4 @@
+// Values, children, and paths through them; every wrong access names what was there.
 #include "core/config/node.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Walks the declared keys beside what the user wrote, block by block, and collects problems with
+// their places instead of stopping at the first.
 #include "core/config/resolve.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Rules of plain scalars, the shortest digits of a real number, and quotes where they are needed.
 #include "core/config/scalar.hpp"
 
 #include <fmt/format.h>

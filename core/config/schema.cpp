@@ -1,3 +1,4 @@
+// The tree of declared keys as it is filled, and lookups in it.
 #include "core/config/schema.hpp"
 
 #include <fmt/format.h>

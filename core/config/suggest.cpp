@@ -1,3 +1,4 @@
+// The candidate at the smallest edit distance, if that is small enough.
 #include "core/config/suggest.hpp"
 
 #include <algorithm>

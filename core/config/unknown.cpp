@@ -1,3 +1,4 @@
+// Looks for a later name, for the same key elsewhere, and for a near name.
 #include "core/config/unknown.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// A check for each type of key, the sentence when it fails, and hints at what was meant.
 #include "core/config/value.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// The one thing all datasets say alike: where a token came from.
 #include "core/data/batch.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Rows of a micro-batch go straight from the dataset into the batch; then ids are checked and
+// labels, positions and attention ranges follow from the documents in each row.
 #include "core/data/batch_builder.hpp"
 
 #include <fmt/format.h>

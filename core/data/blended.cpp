@@ -1,3 +1,5 @@
+// Counts at the start of each block of samples are kept, so that choices are made again for a block
+// alone, not for all samples before it.
 #include "core/data/blended.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// From a token position to its document: a table of every n-th document, then a short walk.
 #include "core/data/document_run.hpp"
 
 #include <algorithm>

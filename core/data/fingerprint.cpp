@@ -1,3 +1,5 @@
+// A small file is hashed whole. Of a large one, blocks at even distances: all of it would take as
+// long to read as an epoch.
 #include "core/data/fingerprint.hpp"
 
 #include <fmt/format.h>

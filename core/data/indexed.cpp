@@ -1,3 +1,4 @@
+// Views on sets of documents that are sets of documents themselves: several in a row, a share.
 #include "core/data/indexed.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Options checked once; then workers build micro-batches ahead and hand them over in order.
 #include "core/data/loader.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// Opens a pair of files. Whatever the index claims is checked against the sizes of both files
+// before anything is read by it.
 #include "core/data/memmap.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Tokens go to the disk as they come; the index is kept in memory and written last.
 #include "core/data/memmap_writer.hpp"
 
 #include <fcntl.h>

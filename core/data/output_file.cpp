@@ -1,3 +1,4 @@
+// Whole writes or an Error; a write that was cut short goes on.
 #include "core/data/output_file.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,5 @@
+// The whole way: options checked, inputs listed, blocks encoded by workers and collected in order,
+// shards and definitions written, the folder put in its place.
 #include "core/data/prepare.hpp"
 
 #include <fmt/format.h>

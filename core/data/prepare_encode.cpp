@@ -1,3 +1,5 @@
+// Text, JSON lines or token ids of one block become tokens. Lines are hostile: each is checked, and
+// an error names its file and number.
 #include "core/data/prepare_encode.hpp"
 
 #include <fmt/format.h>
@@ -230,9 +232,10 @@ void encode_line(const Line& line, const EncodeSettings& settings, TokenBuffer& 
       bool opens =
           event == json::parse_event_t::array_start || event == json::parse_event_t::object_start;
       if (opens && depth >= kDeepest) {
-        line.fail(fmt::format("expected lists and blocks at most {} deep inside each other, found "
-                              "more; leave such fields out",
-                              kDeepest));
+        line.fail(
+            fmt::format("expected lists and blocks at most {} deep inside each other, found "
+                        "more; leave such fields out",
+                        kDeepest));
       }
       return true;
     });

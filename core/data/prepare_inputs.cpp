@@ -1,3 +1,5 @@
+// Patterns to files: shell patterns within a name, `**` for folders. The result is sorted, so that
+// it depends on names alone.
 #include "core/data/prepare_inputs.hpp"
 
 #include <fmt/format.h>

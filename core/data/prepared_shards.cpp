@@ -1,3 +1,4 @@
+// One large file of tokens is cut from its end: each shard is copied out, then the file shortened.
 #include "core/data/prepared_shards.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Each sample has a generator of its own, seeded by its number: nothing is stored.
 #include "core/data/random_dataset.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Orders of documents, epoch by epoch, and the walk from a sample to the pieces of documents in it.
 #include "core/data/sampling.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Ratios become boundaries between documents; then the definition of each split is written as YAML.
 #include "core/data/splits.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// Lookups by code and name, and the copies between a type in a file and the 64 bits of a batch.
 #include "core/data/token_type.hpp"
 
 #include <bit>

@@ -1,3 +1,4 @@
+// Bytes are ids; what is not UTF-8 is refused before it becomes tokens.
 #include "core/data/tokenizer.hpp"
 
 #include <fmt/format.h>

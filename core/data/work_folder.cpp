@@ -1,3 +1,4 @@
+// The folder aside has this process's number in its name; publishing is one rename or exchange.
 #include "core/data/work_folder.hpp"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// The C functions of both tables, over the running job's layout and over described ones.
 #include "core/plugin/stage_tables.hpp"
 
 #include <fmt/format.h>
