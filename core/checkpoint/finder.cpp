@@ -8,8 +8,8 @@
 #include <charconv>
 
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
 #include "core/base/log.hpp"
-#include "core/checkpoint/folder.hpp"
 #include "core/checkpoint/manifest.hpp"
 
 namespace fastllm::checkpoint {
@@ -26,9 +26,17 @@ std::optional<int64_t> iteration_of(const std::string& name) {
   return canonical ? std::optional(value) : std::nullopt;
 }
 
+// Links are followed. Not being allowed to look is an error, not "no".
+bool is(fs::file_type type, const fs::path& path) {
+  std::error_code vanished;
+  return path_exists(path) && fs::status(path, vanished).type() == type;
+}
+
 std::string content_of(const fs::path& directory) {
   std::vector<std::string> names;
-  for (const fs::path& entry : entries_of(directory)) names.push_back(entry.filename().string());
+  for (const auto& entry : list_folder(directory))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
   if (names.empty()) return "it is empty";
   const size_t shown = std::min<size_t>(names.size(), 8);
   std::string text =
@@ -40,7 +48,7 @@ std::string content_of(const fs::path& directory) {
 
 std::string what_it_lacks(const fs::path& checkpoint) {
   std::vector<std::string> lacks;
-  if (type_of(checkpoint / kOkName) != fs::file_type::regular)
+  if (!is(fs::file_type::regular, checkpoint / kOkName))
     lacks.push_back("ok (the mark of a finished save)");
   try {
     for (const ManifestEntry& entry :
@@ -59,22 +67,28 @@ std::string what_it_lacks(const fs::path& checkpoint) {
   return lacks.empty() ? "" : fmt::format("{}; {}", fmt::join(lacks, ", "), content_of(checkpoint));
 }
 
-Scan scan(const fs::path& base) {
+Scan scan(const fs::path& base) try {
   Scan result;
-  for (const fs::path& entry : entries_of(base)) {
-    const auto iteration = iteration_of(entry.filename().string());
-    if (!iteration || type_of(entry) != fs::file_type::directory) continue;
-    std::string lacks = what_it_lacks(entry);
+  if (!path_exists(base)) return result;
+  for (const auto& entry : list_folder(base)) {
+    const fs::path& path = entry.path();
+    const auto iteration = iteration_of(path.filename().string());
+    if (!iteration || !is(fs::file_type::directory, path)) continue;
+    std::string lacks = what_it_lacks(path);
     if (lacks.empty()) {
-      result.complete.push_back({*iteration, entry});
+      result.complete.push_back({*iteration, path});
     } else {
-      result.incomplete.push_back({{*iteration, entry}, std::move(lacks)});
+      result.incomplete.push_back({{*iteration, path}, std::move(lacks)});
     }
   }
   auto ascending = [](const Found& a, const Found& b) { return a.iteration < b.iteration; };
   std::sort(result.complete.begin(), result.complete.end(), ascending);
   std::sort(result.incomplete.begin(), result.incomplete.end(), ascending);
   return result;
+} catch (const Error& e) {
+  throw Error(e.status(), fmt::format("{}; make it readable, move it away, or choose another "
+                                      "run.experiment_dir",
+                                      e.what()));
 }
 
 std::optional<Found> find_latest(const fs::path& base) {

@@ -8,7 +8,6 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
-#include "core/checkpoint/folder.hpp"
 #include "core/checkpoint/provenance.hpp"
 #include "core/checkpoint/saver.hpp"
 
@@ -38,9 +37,7 @@ CheckpointManager::CheckpointManager(ManagerOptions options)
   if (options_.base.empty()) {
     const fs::path older = options_.experiment_dir / "checkpoints";
     options_.base = options_.experiment_dir / "checkpoint";
-    if (type_of(options_.base) == fs::file_type::not_found &&
-        type_of(older) != fs::file_type::not_found)
-      options_.base = older;
+    if (!path_exists(options_.base) && path_exists(older)) options_.base = older;
   }
   remove_leftovers(aside_);
   remove_leftovers(options_.base / ".saving");

@@ -8,7 +8,6 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/checkpoint/folder.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -46,7 +45,7 @@ std::string manifest_text(const std::vector<ManifestEntry>& entries) {
 
 std::optional<std::vector<ManifestEntry>> read_manifest(const fs::path& directory) {
   const fs::path path = directory / kManifestName;
-  if (type_of(path) == fs::file_type::not_found) return std::nullopt;
+  if (!path_exists(path)) return std::nullopt;
   const json manifest =
       json::parse(read_file(path, uint64_t(64) << 20), nullptr, /*allow_exceptions=*/false);
   auto damaged = [&](const std::string& what) -> Error {

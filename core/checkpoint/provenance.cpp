@@ -8,7 +8,6 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
-#include "core/checkpoint/folder.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -104,7 +103,7 @@ void write_provenance(const std::filesystem::path& directory, const Node& proven
 Node read_provenance(const std::filesystem::path& directory) {
   const auto path = directory / kProvenanceName;
   try {
-    if (type_of(path) == std::filesystem::file_type::not_found) return {};
+    if (!path_exists(path)) return {};
     return config::parse_yaml(read_file(path, uint64_t(64) << 20), path.string());
   } catch (const Error& e) {
     log::warning(fmt::format("Cannot read {}, so this run cannot say what changed: {}",

@@ -113,17 +113,18 @@ TEST_F(Finder, OnlyIncompleteOnesIsAnErrorAndNotAFreshStart) {  // C41
 
 TEST_F(Finder, WhatCannotBeListedOrLookedAtIsToldWithPathAndReason) {
   write_file(base(), "a file");
-  EXPECT_THAT(message_of([&] { find_latest(base()); }),
-              AllOf(HasSubstr("cannot list the checkpoints in " + base().string() + ": " +
-                              errno_text(ENOTDIR)),
-                    HasSubstr("choose another run.experiment_dir")));
+  EXPECT_THAT(
+      message_of([&] { find_latest(base()); }),
+      AllOf(HasSubstr("cannot list the folder " + base().string() + ": " + errno_text(ENOTDIR)),
+            HasSubstr("; make it readable, move it away, or choose another "
+                      "run.experiment_dir")));
   fs::remove(base());
   save("10");
   const auto refused = [&](const fs::path& loop) {
     fs::create_symlink(loop.filename(), loop);
-    EXPECT_THAT(
-        message_of([&] { find_latest(base()); }),
-        HasSubstr("cannot look at " + loop.string() + ": " + errno_text(ELOOP) + "; make it"));
+    EXPECT_THAT(message_of([&] { find_latest(base()); }),
+                HasSubstr("cannot look for " + loop.string() + ": " + errno_text(ELOOP) +
+                          "; make it readable, "));
     fs::remove(loop);
   };
   refused(base() / "20");
@@ -136,7 +137,7 @@ TEST_F(Finder, WhatCannotBeListedOrLookedAtIsToldWithPathAndReason) {
   fs::create_symlink(manifest.filename(), manifest);
   EXPECT_THAT(what_it_lacks(base() / "10"), HasSubstr("a readable manifest.json"));
   EXPECT_THAT(message_of([&] { read_manifest(base() / "10"); }),
-              HasSubstr("cannot look at " + manifest.string()));
+              HasSubstr("cannot look for " + manifest.string()));
 }
 
 TEST_F(Finder, StrayEntriesAreIgnoredAndStay) {  // C32, C41
@@ -355,7 +356,7 @@ TEST_F(ProvenanceFile, OneThatCannotBeReadIsNoReasonToStop) {
   fs::remove(file);
   fs::create_symlink(kProvenanceName, file);
   EXPECT_THAT(logged([&] { EXPECT_TRUE(read_provenance(root()).is_null()); }),
-              HasSubstr(warning + "cannot look at"));
+              HasSubstr(warning + "cannot look for"));
 }
 
 TEST(TrainingState, GoesThroughMetadataUnchanged) {

@@ -150,8 +150,7 @@ TEST_F(Manager, AFolderThatCannotBeLookedAtIsTold) {
   fs::create_symlink("checkpoint", root() / "checkpoint");  // a loop
   EXPECT_THAT(
       message_of([&] { CheckpointManager manager(options()); }),
-      AllOf(HasSubstr("cannot look at " + (root() / "checkpoint").string() + ": "),
-            HasSubstr(errno_text(ELOOP)), HasSubstr("make it accessible, or move it away")));
+      HasSubstr("cannot look for " + (root() / "checkpoint").string() + ": " + errno_text(ELOOP)));
 }
 
 TEST_F(Manager, AFormatThatLacksAnAbilityIsRefusedAtOnce) {  // C48
