@@ -1,5 +1,5 @@
-// The declared keys as a JSON Schema (draft 2020-12), for editors and for machines. A file alone may be incomplete, since the
-// command line adds to it: only what a typed block needs is required.
+// The declared keys as a JSON Schema (draft 2020-12), for editors and for machines. A file alone
+// may be incomplete, since the command line adds to it: only what a typed block needs is required.
 #include <fmt/format.h>
 
 #include <cmath>

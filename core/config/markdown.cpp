@@ -32,7 +32,8 @@ class Writer {
   }
 
  private:
-  // Keys of a block and of the blocks inside it that only group keys; a section of its own for each one that is described.
+  // Keys of a block and of the blocks inside it that only group keys; a section of its own for each
+  // one that is described.
   void block(const Block& declared, const std::string& path, const std::string& title,
              const char* heading = "##") {
     std::string rows;

@@ -1,6 +1,7 @@
 // A tree of configuration values: what YAML holds, with the place each value came from.
 // Used for the resolved configuration, for metadata in checkpoints, and for foreign configurations.
-// Paths are keys joined by dots; a dot inside a key is written "\."; list entries are numbers; "" is the node itself.
+// Paths are keys joined by dots; a dot inside a key is written "\."; list entries are numbers; ""
+// is the node itself.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace fastllm::config {
 
 // Where a value was written. line 0: no line (a default, the command line).
 struct Mark {
-  std::shared_ptr<const std::string> source;  // "train.yaml", "command line"; null: made by the program
+  // "train.yaml", "command line"; null: made by the program
+  std::shared_ptr<const std::string> source;
   int line = 0;
   std::string text() const;  // "train.yaml:14", "command line", ""
 };
@@ -45,7 +47,8 @@ class Node {
   double as_real() const;      // takes an integer too
   const std::string& as_text() const;
   std::string spelling() const;     // a scalar as its file spells it ("1.0e-4"), else scalar_text()
-  std::string scalar_text() const;  // any scalar in its plain YAML form, floats as a YAML 1.1 reader takes them for floats
+  // any scalar in its plain YAML form, floats as a YAML 1.1 reader takes them for floats
+  std::string scalar_text() const;
 
   // Lists and maps; a map keeps the order of insertion.
   size_t size() const;                       // entries; 0 for scalars
@@ -94,13 +97,14 @@ class Node {
 std::vector<std::string> split_path(std::string_view path);
 std::string join_path(std::string_view prefix, std::string_view key);  // escapes dots of `key`
 
-// YAML 1.2 core schema, strict: repeated keys, `<<`, anchors that loop and several documents are errors with file and line.
-// `source` names the text in messages. Throws Error(kInvalid) listing every problem found, one a line.
+// YAML 1.2 core schema, strict: repeated keys, `<<`, anchors that loop and several documents are
+// errors with file and line. `source` names the text in messages. Throws Error(kInvalid) listing
+// every problem found, one a line.
 Node parse_yaml(std::string_view text, const std::string& source);
 // The same for JSON (whose values carry no lines). Numbers beyond 64 bits keep their digits.
 Node parse_json(std::string_view text, const std::string& source);
-// Block style, two spaces, list items at the indent of their key; floats so that a YAML 1.1 reader sees floats.
-// sort_keys: ascending, as checkpoints want it.
+// Block style, two spaces, list items at the indent of their key; floats so that a YAML 1.1 reader
+// sees floats. sort_keys: ascending, as checkpoints want it.
 std::string to_yaml(const Node& node, bool sort_keys = false);
 // Numbers that are not finite become null: JSON has no word for them.
 std::string to_json(const Node& node, int indent = -1);

@@ -1,4 +1,5 @@
-// From what the user wrote to the resolved configuration, and from there to dumps, help and the JSON Schema.
+// From what the user wrote to the resolved configuration, and from there to dumps, help and the
+// JSON Schema.
 // A problem never stops the search for more: all are reported in one Error(kInvalid), one a line,
 // each "file:line: full.key.path: what was expected, what was found; what to write".
 #pragma once
@@ -14,7 +15,8 @@ namespace fastllm::config {
 // Reads a YAML file. Not there, no mapping at the root: Error.
 Node load_file(const std::string& path);
 
-// Applies "a.b.c=VALUE" arguments (VALUE is YAML; empty is null), left to right, E1's rules (docs/compatibility.md).
+// Applies "a.b.c=VALUE" arguments (VALUE is YAML; empty is null), left to right, E1's rules
+// (docs/compatibility.md).
 // Arguments without "=" or with bad YAML are collected into one error.
 void apply_overrides(Node& user, const std::vector<std::string>& arguments);
 
@@ -24,11 +26,14 @@ struct Resolved {
   std::string problems;               // one a line, in the order of the file; "": none
 };
 
-// Checks and fills. Cross-field rules belong to who owns the fields (core/train/settings, a plugin's create()).
+// Checks and fills. Cross-field rules belong to who owns the fields (core/train/settings, a
+// plugin's create()).
 Resolved resolve(const Schema& schema, const Node& user);
-// The same without throwing: what is wrong has its default in `root`, so that the rest can be shown beside the problems.
+// The same without throwing: what is wrong has its default in `root`, so that the rest can be shown
+// beside the problems.
 Resolved examine(const Schema& schema, const Node& user);
-// A block of a family on its own, as a file may hold one ("dataset"). path: where it stands, for messages; "": the root.
+// A block of a family on its own, as a file may hold one ("dataset"). path: where it stands, for
+// messages; "": the root.
 Node resolve_typed(const Schema& schema, const std::string& family, const Node& user,
                    const std::string& path = {});
 
@@ -42,7 +47,8 @@ std::string json_schema(const Schema& schema, const std::string& title);
 // The reference page: one table a block.
 std::string markdown_reference(const Schema& schema);
 
-// "file:line: path" of a value, for messages made after resolving; path alone when it came from a default.
+// "file:line: path" of a value, for messages made after resolving; path alone when it came from a
+// default.
 std::string where(const Node& root, const std::string& path);
 
 }  // namespace fastllm::config

@@ -101,8 +101,8 @@ class Events : public YAML::EventHandler {
     open_.push_back({anchor, line_of(mark)});
   }
 
-  // The parser takes an unclosed list for a key, and tells so only at the end: its word comes first. What follows has no
-  // place in the tree.
+  // The parser takes an unclosed list for a key, and tells so only at the end: its word comes
+  // first. What follows has no place in the tree.
   void bad_key(const YAML::Mark& mark, const std::string& found) {
     lost_ = true;
     lost_line_ = line_of(mark);

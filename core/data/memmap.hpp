@@ -1,4 +1,5 @@
-// Memory-mapped datasets: a pair {prefix}.idx, {prefix}.bin of versions 1 to 3 (docs/compatibility.md).
+// Memory-mapped datasets: a pair {prefix}.idx, {prefix}.bin of versions 1 to 3
+// (docs/compatibility.md).
 // The suffix is appended to the prefix as given, dots and all. Everything the index claims is
 // checked against the sizes of the two files when it is opened; only then are tokens read, straight
 // from the map.

@@ -1,5 +1,5 @@
-// Samples of uniformly random token ids, equal to the reference's (docs/compatibility.md): for tests
-// and speed measurements.
+// Samples of uniformly random token ids, equal to the reference's (docs/compatibility.md): for
+// tests and speed measurements.
 #pragma once
 
 #include <cstdint>

@@ -1,3 +1,4 @@
+// Two of the sizes of a batch give the others; what does not divide is named with what would.
 #include "core/train/batch_sizes.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +34,8 @@ class Resolution {
  private:
   Size get(const char* key) { return root_.get_optional<int64_t>(std::string("batch.") + key); }
 
-  // a / b, exact. Else a problem at `key` that says the remainder and what would fit; factors: what b is made of.
+  // a / b, exact. Else a problem at `key` that says the remainder and what would fit; factors: what
+  // b is made of.
   Size divide(const char* key, int64_t a, int64_t b, const std::string& factors) {
     if (a % b == 0) return a / b;
     int64_t below = a - a % b;

@@ -1,3 +1,5 @@
+// Every key of the core: name, type, default, bounds, help, and what becomes of it in this version.
+// What keys mean together is checked in settings.cpp.
 #include "core/train/core_fields.hpp"
 
 #include "core/train/batch_sizes.hpp"

@@ -1,4 +1,5 @@
-// Every configuration key of the core (docs/compatibility.md, without the model's own), in the order of dumps.
+// Every configuration key of the core (docs/compatibility.md, without the model's own), in the
+// order of dumps.
 #pragma once
 
 #include <vector>

@@ -1,3 +1,4 @@
+// The keys of each type of dataset, and which types may stand inside which.
 #include "core/train/dataset_fields.hpp"
 
 #include "core/train/field_builders.hpp"

@@ -1,3 +1,4 @@
+// Reads the resolved keys block by block, fills computed defaults in, and checks rules across keys.
 #include "core/train/settings.hpp"
 
 #include <fmt/format.h>
@@ -439,8 +440,8 @@ int64_t Settings::samples(Phase phase) const {
     case Phase::kTest:
       return batch.batch_size * training.test_iters;
     case Phase::kValidation: {
-      // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in any
-      // case.
+      // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in
+      // any case.
       if (!training.validation.enabled() || training.train_iters == 0) return 0;
       int64_t evaluations = training.validation.count(training.train_iters) +
                             (training.validation.enabled(training.train_iters) ? 0 : 1);

@@ -1,6 +1,6 @@
 // The resolved configuration as plain values, for the parts that run (docs/compatibility.md).
-// Made once, after the model plugin filled its own defaults; computed defaults are written back into
-// the tree, so that what is printed and kept is what runs.
+// Made once, after the model plugin filled its own defaults; computed defaults are written back
+// into the tree, so that what is printed and kept is what runs.
 #pragma once
 
 #include <cstdint>
@@ -80,7 +80,8 @@ struct BatchSettings {
 };
 
 struct DataSettings {
-  // Definitions as in data.datasets, resolved; null: the phase has none. data.datasets empty: the legacy definition.
+  // Definitions as in data.datasets, resolved; null: the phase has none. data.datasets empty: the
+  // legacy definition.
   config::Node training, validation, test;
   const config::Node& dataset(Phase phase) const;
   int64_t seed = 784569;
@@ -106,11 +107,13 @@ struct Settings {
   OptimizerSettings optimizer;
   std::vector<std::string> notes;  // to log: reduced offsets, values that were replaced
 
-  // Samples of a phase (docs/compatibility.md); 0: the phase does not take place. Never overflows: checked when made.
+  // Samples of a phase (docs/compatibility.md); 0: the phase does not take place. Never overflows:
+  // checked when made.
   int64_t samples(Phase phase) const;
 };
 
-// Fills what the plugin left to the core (null, with a computed default) in `root`, as far as it goes even when it throws.
+// Fills what the plugin left to the core (null, with a computed default) in `root`, as far as it
+// goes even when it throws.
 // All broken cross-field rules come in one Error(kInvalid), one a line, each with where().
 Settings make_settings(config::Node& root, const Environment& environment);
 

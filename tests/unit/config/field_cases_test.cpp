@@ -1,4 +1,5 @@
-// What users of other systems run into (docs/compatibility.md C33, C56, C57), over the real keys of the core and of gpt.
+// What users of other systems run into (docs/compatibility.md C33, C56, C57), over the real keys of
+// the core and of gpt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// Keys and computed defaults of gpt from its own sources, without loading the plugin.
 #include "tests/unit/config/gpt_schema.hpp"
 
 #include <fastllm/plugin.hpp>

@@ -1,5 +1,5 @@
-// Declared keys against what a user wrote: every kind of value, every kind of mistake, each with its
-// sentence.
+// Declared keys against what a user wrote: every kind of value, every kind of mistake, each with
+// its sentence.
 #include "core/config/resolve.hpp"
 
 #include <gmock/gmock.h>
