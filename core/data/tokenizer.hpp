@@ -1,7 +1,6 @@
 // The built-in byte-level tokenizer, "bytes" (docs/compatibility.md): ids 0-255 are byte values,
-// then BOS,
-// EOS and PAD. No normalisation, no merging: the tokens of a text are the tokens of its parts, one
-// after the other.
+// then BOS, EOS and PAD. No normalisation, no merging: the tokens of a text are the tokens of its
+// parts, one after the other.
 #pragma once
 
 #include <cstdint>

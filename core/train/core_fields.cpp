@@ -31,9 +31,8 @@ void add_run(Schema& schema) {
            boolean("enable_all_loggers", "false", kLogging, "Also log what other libraries say.")),
        boolean("log_timestamps", "true", kLogging,
                "Begin each line of the log with date and time."),
-       no_effect(
-           nullable("the folder's name",
-                    text("experiment_name", "null", kFeature, "Name of the experiment."))),
+       no_effect(nullable("the folder's name",
+                          text("experiment_name", "null", kFeature, "Name of the experiment."))),
        no_effect(
            boolean("torch_dynamo_enable", "true", kExpert, "Allow kernels compiled at run time.")),
        no_effect(boolean("enable_triton_kernels", "true", kExpert, "Allow Triton kernels.")),
@@ -54,42 +53,41 @@ void add_multi_stage(Schema& schema) {
                                    "more: 2^(level - 3) samples."));
   };
   schema.add(
-      at,
-      {boolean("full_precision_gradients", "true", kOptional,
-               "Gradient buffers in the optimization type."),
-       refused("frozen weights are always kept so; leave the key out",
-               boolean("store_frozen_weights_in_optimization_precision", "true", kOptional,
-                       "Frozen weights are kept in the optimization type.")),
-       log_level("debug_layer_outputs", "layer outputs"),
-       log_level("debug_layer_gradients", "layer gradients"),
-       log_level("debug_param_init", "initial parameters"),
-       log_level("debug_param_gradients", "reduced parameter gradients"),
-       log_level("debug_all_param_gradients", "parameter gradients of every layer"),
-       log_level("debug_param_update", "updated parameters"),
-       no_effect(boolean("debug_global_tensors", "true", kLogging,
-                         "Gather tensors before they are logged.")),
-       boolean("debug_activation_memory", "false", kLogging, "Log memory after each layer."),
-       no_effect(boolean("debug_tensor_parallel", "false", kLogging,
-                         "Check that tensor-parallel ranks agree; there is one.")),
-       no_effect(boolean("compile_all", "false", kExpert, "Compile every layer at run time.")),
-       above(0, real("layers_per_stage", "1", kPerformance, "Layers of each stage.")),
-       refused("more than one is not offered; leave the key out",
-               at_least(1, integer("stages_per_pipeline_stage", "1", kWip,
-                                   "Stages of each pipeline rank at a time."))),
-       nullable("one a stage", between(1, kMostRanks,
-                                       integer("num_weight_buffers", "null", kExpert,
-                                               "Weight buffers that stages share; "
-                                               "zero_stage overrides it."))),
-       nullable("one a stage", between(1, kMostRanks,
-                                       integer("num_grad_buffers", "null", kExpert,
-                                               "Gradient buffers that stages share; "
-                                               "zero_stage overrides it."))),
-       nullable("as the two above",
-                between(1, 3,
-                        integer("zero_stage", "null", kPerformance,
-                                "Memory saving: 2 or more makes num_grad_buffers 2, 3 also "
-                                "num_weight_buffers."))),
-       no_effect(at_least(0, real("pipeline_delay", "0", kExpert, "Unused.")))});
+      at, {boolean("full_precision_gradients", "true", kOptional,
+                   "Gradient buffers in the optimization type."),
+           refused("frozen weights are always kept so; leave the key out",
+                   boolean("store_frozen_weights_in_optimization_precision", "true", kOptional,
+                           "Frozen weights are kept in the optimization type.")),
+           log_level("debug_layer_outputs", "layer outputs"),
+           log_level("debug_layer_gradients", "layer gradients"),
+           log_level("debug_param_init", "initial parameters"),
+           log_level("debug_param_gradients", "reduced parameter gradients"),
+           log_level("debug_all_param_gradients", "parameter gradients of every layer"),
+           log_level("debug_param_update", "updated parameters"),
+           no_effect(boolean("debug_global_tensors", "true", kLogging,
+                             "Gather tensors before they are logged.")),
+           boolean("debug_activation_memory", "false", kLogging, "Log memory after each layer."),
+           no_effect(boolean("debug_tensor_parallel", "false", kLogging,
+                             "Check that tensor-parallel ranks agree; there is one.")),
+           no_effect(boolean("compile_all", "false", kExpert, "Compile every layer at run time.")),
+           above(0, real("layers_per_stage", "1", kPerformance, "Layers of each stage.")),
+           refused("more than one is not offered; leave the key out",
+                   at_least(1, integer("stages_per_pipeline_stage", "1", kWip,
+                                       "Stages of each pipeline rank at a time."))),
+           nullable("one a stage", between(1, kMostRanks,
+                                           integer("num_weight_buffers", "null", kExpert,
+                                                   "Weight buffers that stages share; "
+                                                   "zero_stage overrides it."))),
+           nullable("one a stage", between(1, kMostRanks,
+                                           integer("num_grad_buffers", "null", kExpert,
+                                                   "Gradient buffers that stages share; "
+                                                   "zero_stage overrides it."))),
+           nullable("as the two above",
+                    between(1, 3,
+                            integer("zero_stage", "null", kPerformance,
+                                    "Memory saving: 2 or more makes num_grad_buffers 2, 3 also "
+                                    "num_weight_buffers."))),
+           no_effect(at_least(0, real("pipeline_delay", "0", kExpert, "Unused.")))});
 }
 
 void add_distributed(Schema& schema) {
@@ -134,8 +132,7 @@ void add_distributed(Schema& schema) {
       {"tp_gen_seed_shift", "278779420836085904093221202933",
        "Added to the seed of numbers that differ on tensor-parallel ranks."},
       {"tp_gen_init_seed_shift", "894750739684993243926471979237", "The same for initialization."},
-      {"sample_seed_shift", "751127116949963770353413160199", "Added to the seed per step.",
-       false},
+      {"sample_seed_shift", "751127116949963770353413160199", "Added to the seed per step.", false},
       {"train_seed_shift", "938219878163699459065752841447", "Added to the seed in training."},
       {"valid_seed_shift", "683552447587140661489672773353", "Added to the seed in validation.",
        false},
@@ -246,10 +243,10 @@ void add_training(Schema& schema) {
        nullable("2", between(1, 1 << 20,
                              integer("prefetch_factor", "null", kFeature,
                                      "Batches each worker has ready."))),
-       no_effect(nullable(
-           "no limit", above(0, real("timeout", "3600", kFeature,
-                                     "Longest wait for long operations of other ranks, in "
-                                     "seconds.")))),
+       no_effect(
+           nullable("no limit", above(0, real("timeout", "3600", kFeature,
+                                              "Longest wait for long operations of other ranks, in "
+                                              "seconds.")))),
        boolean("recompute_activations", "false", kExpert,
                "Make a layer's activations again in its backward: less memory, about a third more "
                "time.")});
@@ -261,8 +258,7 @@ void add_batch(Schema& schema) {
     return nullable("computed", above(0, integer(path, "null", kCore, help)));
   };
   auto computed_count = [](const std::string& path, const std::string& help) {
-    return nullable("computed",
-                    between(1, kMostMicroBatches, integer(path, "null", kCore, help)));
+    return nullable("computed", between(1, kMostMicroBatches, integer(path, "null", kCore, help)));
   };
   schema.add(
       "batch",

@@ -164,8 +164,8 @@ class Maker {
     ranks.seed = uint64_t(get<int64_t>(at + "seed"));
     ranks.initialization_seed =
         ranks.seed + shift("pp_gen_init_seed_shift") + shift("tp_gen_init_seed_shift");
-    ranks.training_seed = ranks.seed + shift("pp_gen_seed_shift") +
-                          shift("tp_gen_seed_shift") + shift("train_seed_shift");
+    ranks.training_seed = ranks.seed + shift("pp_gen_seed_shift") + shift("tp_gen_seed_shift") +
+                          shift("train_seed_shift");
   }
 
   Interval read_interval(const std::string& at) {

@@ -33,7 +33,8 @@ TEST(File, WritesWholeFilesAndReadsThemBack) {
 
 TEST(File, ErrorsNameThePathAndTheReason) {
   TemporaryDirectory folder;
-  EXPECT_THAT(message_of([&] { read_file(folder.path() / "none"); }), HasSubstr("none: No such file"));
+  EXPECT_THAT(message_of([&] { read_file(folder.path() / "none"); }),
+              HasSubstr("none: No such file"));
   EXPECT_THAT(message_of([&] { MappedFile(folder.path()); }),
               AllOf(HasSubstr("expected a regular file at " + folder.path().string()),
                     HasSubstr("found a folder; give the path of a file, perhaps one in it")));
@@ -41,7 +42,8 @@ TEST(File, ErrorsNameThePathAndTheReason) {
               HasSubstr("expected a regular file at /dev/null, found a device; give the path"));
   EXPECT_THAT(message_of([&] { write_file_atomic("/dev/full/x", "x"); }), HasSubstr("/dev/full/x"));
   write_file_atomic(folder.path() / "big", std::string(100, 'x'));
-  EXPECT_THAT(message_of([&] { read_file(folder.path() / "big", 10); }), HasSubstr("at most 10 bytes"));
+  EXPECT_THAT(message_of([&] { read_file(folder.path() / "big", 10); }),
+              HasSubstr("at most 10 bytes"));
 }
 
 TEST(File, LooksForPathsWithoutGuessing) {

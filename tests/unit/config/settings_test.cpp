@@ -251,7 +251,8 @@ TEST(Batch, MicroBatchesAreCountable) {
                 "the batch smaller");
   EXPECT_THAT(error_of("batch: {depth_first_micro_batches: 2048, breadth_first_micro_batches: "
                        "2048}"),
-              HasSubstr("batch.batch_size: expected at most " + most + " micro-batches a step, "
+              HasSubstr("batch.batch_size: expected at most " + most +
+                        " micro-batches a step, "
                         "found 4194304"));
 }
 

@@ -195,8 +195,9 @@ TEST(Loader, SaysWhereItBeganWhenTheSamplesAreUsedUp) {
   Loader loader(counting(4, 4), options);
   loader.next();
   EXPECT_THAT(message_of([&] { loader.next(); }, Status::kInvalid),
-              AllOf(HasSubstr("expected 2 more samples"), HasSubstr("it has 4, and reading began at "
-                                                                    "sample 1"),
+              AllOf(HasSubstr("expected 2 more samples"),
+                    HasSubstr("it has 4, and reading began at "
+                              "sample 1"),
                     HasSubstr("train fewer iterations, or sample more")));
 }
 

@@ -451,8 +451,8 @@ TEST_F(Prepare, KilledLeavesNothingUnderTheFinalName) {
   // The next run completes, and says what lies around.
   PrepareReport report = prepare(options_);
   ASSERT_THAT(report.warnings, SizeIs(1));
-  EXPECT_THAT(report.warnings[0], AllOf(HasSubstr(left),
-                                         HasSubstr("left by a preparation that was interrupted")));
+  EXPECT_THAT(report.warnings[0],
+              AllOf(HasSubstr(left), HasSubstr("left by a preparation that was interrupted")));
   EXPECT_THAT(names_in(options_.output_path),
               ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
 }
@@ -467,8 +467,8 @@ TEST_F(Prepare, NamesWhatItMayNotRead) {
   {
     WithoutPrivileges without;
     if (!without.hold()) GTEST_SKIP() << "cannot take another user's place";
-    inputs = message_of([&] { list_inputs(options_.inputs, InputFormat::kAuto); },
-                        Status::kUnavailable);
+    inputs =
+        message_of([&] { list_inputs(options_.inputs, InputFormat::kAuto); }, Status::kUnavailable);
     dataset = message_of([&] { MemmapDataset d(locked / "shard_0_0"); }, Status::kUnavailable);
     options_.inputs = {(folder_.path() / "in" / "a.txt").string()};
     options_.output_path = locked / "out";
