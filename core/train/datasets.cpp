@@ -13,6 +13,7 @@
 #include "core/data/memmap.hpp"
 #include "core/data/random_dataset.hpp"
 #include "core/train/core_fields.hpp"
+#include "core/train/settings.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -25,8 +26,11 @@ constexpr int kMaxDepth = 32;  // of definitions in definitions; a file that nam
 struct Context {
   std::string where;
   fs::path folder;
+  bool use_loss_masking_spans = false;
   int depth = 0;
-  Context inside(const std::string& key) const { return {where + "." + key, folder, depth + 1}; }
+  Context inside(const std::string& key) const {
+    return {where + "." + key, folder, use_loss_masking_spans, depth + 1};
+  }
 };
 
 [[noreturn]] void refuse(const Context& context, const Node& definition,
@@ -63,7 +67,9 @@ std::pair<Node, Context> open_file(const Node& definition, const Context& contex
   static const config::Schema schema =
       make_core_schema();  // a file is read as strictly as the configuration itself
   content = config::resolve_typed(schema, "dataset", content);
-  return {std::move(content), Context{context.where, path.parent_path(), context.depth + 1}};
+  check_dataset_supported(content, context.where, context.use_loss_masking_spans);
+  return {std::move(content), Context{context.where, path.parent_path(),
+                                      context.use_loss_masking_spans, context.depth + 1}};
 }
 
 bool is_indexed(const std::string& type) {
@@ -171,7 +177,7 @@ std::shared_ptr<const data::SampledDataset> make_dataset(const Node& definition,
                                                          const SamplingSettings& sampling,
                                                          const std::string& where,
                                                          const fs::path& folder) {
-  return make(definition, sampling, Context{where, folder, 0});
+  return make(definition, sampling, Context{where, folder, sampling.use_loss_masking_spans});
 }
 
 }  // namespace fastllm::train

@@ -18,6 +18,7 @@ struct SamplingSettings {
   int64_t sequence_length = 0;  // tokens; a sample has one more
   uint64_t seed = 0;
   data::Shuffle shuffle = data::Shuffle::kEpoch;
+  bool use_loss_masking_spans = false;
   int64_t vocab_size = 0;  // for type random
 };
 

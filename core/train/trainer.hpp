@@ -24,12 +24,14 @@ struct TrainerParts {
   int64_t vocab_size =
       0;  // token ids outside [0, vocab_size) are refused; 0: the model does not say
   // The dataset of a phase with that many samples, or an Error that says which key defines it.
-  std::function<std::shared_ptr<const data::SampledDataset>(Phase, int64_t samples)> make_dataset;
+  std::function<std::shared_ptr<const data::SampledDataset>(Phase, int64_t samples)> make_dataset =
+      {};
   // Memory is there, nothing in it yet: who serves checkpoint formats is told where it lies.
-  std::function<void(shard::Store&)> memory_ready;
+  std::function<void(shard::Store&)> memory_ready = {};
   // Called once the datasets are there (their fingerprints belong to what a checkpoint keeps).
   // Null: no experiment folder, nothing is saved.
-  std::function<std::unique_ptr<checkpoint::CheckpointManager>(const Datasets&)> make_checkpoints;
+  std::function<std::unique_ptr<checkpoint::CheckpointManager>(const Datasets&)> make_checkpoints =
+      {};
   RunDirectory* run = nullptr;
 };
 

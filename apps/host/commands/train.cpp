@@ -47,6 +47,7 @@ std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::
   sampling.sequence_length = settings.batch.sequence_length;
   sampling.seed = uint64_t(settings.data.seed);
   sampling.shuffle = data::parse_shuffle(settings.data.shuffle);
+  sampling.use_loss_masking_spans = settings.data.use_loss_masking_spans;
   sampling.vocab_size = vocab_size(job.configuration());
   return train::make_dataset(definition, sampling,
                              std::string("data.datasets.") + train::phase_name(phase));
