@@ -47,14 +47,14 @@ class Quickstart(HostTest):
             self.assertIn(word, first)
         for command in re.findall(r"^  (build/release/bin/fastllm-host .*)$", first, re.M):
             with self.subTest(command):
-                result = subprocess.run(["bash", "-c", command + " --validate"], cwd=self.top, capture_output=True, text=True)
+                result = subprocess.run(["bash", "-c", command if "--validate" in command else command + " --validate"], cwd=self.top, capture_output=True, text=True)
                 self.assert_ok(result)
         held_out = [m for m in read_metrics(self.top / "runs/quickstart") if m["phase"].startswith("validation")]
         self.assertEqual([m["iteration"] for m in held_out], [10, 20])
 
         second = self.quickstart("--quick").stdout
         self.assertNotIn("Installing", second)
-        self.assertNotIn("Preparing data", second)
+        self.assertNotIn("Preparing data:", second)
         self.assertIn("runs/quickstart-2", second)
 
     def test_held_out_files_are_not_trained_on(self):
