@@ -209,7 +209,7 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   for (const char* key : {"cross_entropy_impl", "transformer.normalization.implementation",
                           "transformer.dropless_moe", "transformer.dropless_dynamic_shape",
                           "transformer.use_flash_attention"}) {
-    EXPECT_THAT(text, HasSubstr("plugin gpt: model.base_model." + std::string(key) +
+    EXPECT_THAT(text, HasSubstr("plugin fastllm.gpt: model.base_model." + std::string(key) +
                                 ": no effect here"));
   }
   for (const char* key : {"router_lr_scale", "expert_auxiliary_loss_coefficient"}) {
