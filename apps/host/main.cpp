@@ -1,6 +1,8 @@
 // fastllm-host: reads the command line, runs one subcommand, turns errors into one sentence and an exit code.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "apps/host/commands/commands.hpp"
 #include "apps/host/options.hpp"
 #include "core/base/error.hpp"
+#include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/base/version.hpp"
 
@@ -58,7 +61,15 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace fastllm;
   try {
-    return host::run(argc, argv);
+    std::signal(SIGXFSZ,
+                SIG_IGN);  // a limit of file sizes is a failed write like another: a sentence
+    const int code = host::run(argc, argv);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+      log::plain_error("cannot write to standard output: " + errno_text(errno) +
+                       "; free space, or send it somewhere else");
+      return host::kFailed;
+    }
+    return code;
   } catch (const host::UsageError& e) {
     log::plain_error(e.text);
     return host::kBadUsage;

@@ -51,8 +51,11 @@ std::string what_it_lacks(const fs::path& checkpoint) {
   if (!is(fs::file_type::regular, checkpoint / kOkName))
     lacks.push_back("ok (the mark of a finished save)");
   try {
-    for (const ManifestEntry& entry :
-         read_manifest(checkpoint).value_or(std::vector<ManifestEntry>())) {
+    const auto manifest = read_manifest(checkpoint);
+    // The reference writes none: such a folder counts when it holds what every checkpoint begins with.
+    if (!manifest && !is(fs::file_type::regular, checkpoint / "metadata.yaml"))
+      lacks.push_back(fmt::format("{} and metadata.yaml", kManifestName));
+    for (const ManifestEntry& entry : manifest.value_or(std::vector<ManifestEntry>())) {
       std::error_code code;
       const uint64_t bytes = fs::file_size(checkpoint / entry.name, code);
       if (code) {

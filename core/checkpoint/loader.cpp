@@ -307,6 +307,9 @@ LoadResult load(const LoadRequest& request) {
   if (request.verify_checksums) {
     if (const auto manifest = read_manifest(request.path))
       verify_checksums(request.path, *manifest);
+    else
+      log::warning(fmt::format("{} has no {}: its content cannot be verified",
+                               request.path.string(), kManifestName));
   }
   const std::unique_ptr<Reader> reader = request.format.open(request.path);
   LoadResult result;

@@ -186,6 +186,12 @@ int64_t bytes_to_save(const FlatStates& states) {
 
 void remove_leftovers(const fs::path& aside) {
   std::error_code code;
+  if (fs::is_symlink(fs::symlink_status(aside, code))) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected {} to be a folder of this experiment alone, found a link to "
+                            "somewhere else; remove the link",
+                            aside.string()));
+  }
   for (fs::directory_iterator entries(aside, code), end; !code && entries != end;
        entries.increment(code)) {
     log::warning(

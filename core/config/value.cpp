@@ -173,7 +173,10 @@ std::string check_text(const Field& field, Node& value) {
     value = std::move(plain);
     return "";
   }
-  if (value.kind() == Kind::kText) return "";
+  if (value.kind() == Kind::kText) {
+    if (value.as_text().find('\0') == std::string::npos) return "";
+    return "expected a text without the character \\0, found one that holds it; leave it out";
+  }
   return mismatch(field, value,
                   value.is_scalar() && !value.is_null()
                       ? fmt::format("; write \"{}\" in quotes", value.spelling())

@@ -205,6 +205,12 @@ void MemmapDataset::read_documents(const MemmapExpectations& expected) {
               fmt::format("expected size and offset of document {} from 0 up, found {} and {}",
                           document, size, offset));
     }
+    if (offset % itemsize_ != 0) {
+      damaged(
+          paths_.index,
+          fmt::format("expected the offset of document {} to be a multiple of {} bytes, found {}",
+                      document, itemsize_, offset));
+    }
     int64_t end = 0;
     if (__builtin_add_overflow(offset, size * itemsize_, &end)) {
       damaged(paths_.index, fmt::format("expected document {} inside {}, found it at offset {}",

@@ -4,6 +4,8 @@
 // one thread.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,9 +33,12 @@ class OrderedWorkers {
     FASTLLM_ASSERT(threads >= 0 && ahead >= 1);
     try {
       for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
-    } catch (...) {  // no more threads to be had: end those that run
+    } catch (const std::system_error& e) {  // no more to be had: end those that run
+      const size_t running = threads_.size();
       stop();
-      throw;
+      throw Error(Status::kUnavailable,
+                  fmt::format("expected {} threads, the system gave {} ({}); ask for fewer workers",
+                              threads, running, e.code().message()));
     }
   }
   ~OrderedWorkers() { stop(); }

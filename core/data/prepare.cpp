@@ -25,7 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kLeastTokensPerShard = 100'000;
-constexpr int kBlocksAhead = 3;  // per worker: what bounds the memory
+constexpr int kMostWorkers = 1024;  // as training.num_workers
+constexpr int kBlocksAhead = 3;     // per worker: what bounds the memory
 
 void check(const PrepareOptions& options) {
   auto at_least = [](const char* name, int64_t value, int64_t least) {
@@ -45,6 +46,11 @@ void check(const PrepareOptions& options) {
   }
   at_least("tokens_per_shard", options.tokens_per_shard, kLeastTokensPerShard);
   at_least("workers", options.workers, 1);
+  if (options.workers > kMostWorkers) {
+    throw Error(Status::kInvalid, fmt::format("expected at most {} workers, found {}; more than "
+                                              "the computer has cores gain nothing",
+                                              kMostWorkers, options.workers));
+  }
   at_least("block_bytes", options.block_bytes, 1);
   at_least("vocab_size", options.vocab_size, 0);
   if (options.holdout_every != 0) at_least("holdout_every", options.holdout_every, 2);

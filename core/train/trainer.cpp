@@ -92,6 +92,8 @@ struct Trainer::Impl {
   MemoryProbe memory;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
+  int64_t nan_iters = 0;    // with a loss that is not finite, since the last log
+  int64_t diverged_at = 0;  // first iteration with anything that is not finite; 0: none
   config::Node last_metrics =
       config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
 
@@ -240,7 +242,33 @@ struct Trainer::Impl {
 
   // ---------------------------------------------------------------- training
 
+  // Without loss scaling no update is skipped: what is not a number goes into the weights, and stays. That is told once, and
+  // nothing is saved any more, so that the last good checkpoint stays the newest.
+  void watch(int64_t i, const StepOutput& out, double gradient_norm) {
+    bool finite = std::isfinite(gradient_norm);
+    for (const auto& [name, value] : out.losses) {
+      if (std::isfinite(value)) continue;
+      finite = false;
+      ++nan_iters;
+      break;
+    }
+    if (finite || diverged_at > 0) return;
+    diverged_at = i;
+    log::warning(
+        fmt::format("Expected finite losses and gradients at iteration {}, found some that are "
+                    "not; nothing is saved "
+                    "from here on: stop, lower optimizer.learning_rate.base, and go on from the "
+                    "last checkpoint.",
+                    i));
+  }
+
   void save() {
+    if (diverged_at > 0) {
+      log::warning(fmt::format(
+          "Iteration {} is not saved: losses or gradients are not finite since iteration {}.",
+          completed, diverged_at));
+      return;
+    }
     checkpoint::TrainingState state;
     state.completed_steps = completed;
     state.optimizer_step = workspace->optimizer.current_step;
@@ -274,6 +302,7 @@ struct Trainer::Impl {
       const double learning_rate =
           settings.optimizer.learning_rate.at(w.optimizer.current_step + 1);
       const optim::StepReport update = w.optimizer.step(learning_rate);
+      watch(i, out, update.gradient_norm);
       losses.add(out.losses);
       metrics.add(out.metrics);
       completed = i;
@@ -288,6 +317,7 @@ struct Trainer::Impl {
         Metrics::Training& training = m.training.emplace();
         training.learning_rate = learning_rate;
         training.grad_norm = update.gradient_norm;
+        training.nan_iters = std::exchange(nan_iters, 0);
         training.step_time_average_ms = milliseconds(now - loop_begin) / double(i - loop_first);
         training.data_wait_ms = (loader.waited_ms() - waited_at_log) / steps;
         if (parts.run) training.run = parts.run->number();
@@ -324,7 +354,8 @@ struct Trainer::Impl {
     if (!checkpoints)
       saved = ", nothing is saved (run.experiment_dir is not set)";
     else if (last_saved != completed)
-      saved = ", nothing is saved since no iteration was done";
+      saved = diverged_at > 0 ? ", which is not saved"
+                              : ", nothing is saved since no iteration was done";
     log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
                           signal_name(stop_signal().load()), completed, saved));
   }

@@ -109,6 +109,7 @@ void tell_plan(Job& job) {
 }  // namespace
 
 int run_train(const Options& options, const std::string& command_line) {
+  install_stop_handlers();  // from here on a signal means: finish, save, tell
   Job job(options);
   try {
     job.resolve();
@@ -170,7 +171,6 @@ int run_train(const Options& options, const std::string& command_line) {
       return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
     };
   }
-  install_stop_handlers();
   train::Trainer trainer(parts);
   return trainer.run() == train::Outcome::kInterrupted ? kInterrupted : kDone;
 }

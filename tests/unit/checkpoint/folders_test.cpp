@@ -39,7 +39,9 @@ class Folder : public ::testing::Test {
   void save(const std::string& name, bool complete = true) {
     fs::create_directories(base() / name);
     write_file(base() / name / "rank_0.safetensors", "data");
-    if (complete) write_file(base() / name / "ok", "");
+    if (!complete) return;
+    write_file(base() / name / "metadata.yaml", "model: gpt");
+    write_file(base() / name / "ok", "");
   }
   // What the log says while f runs.
   template <class F>
@@ -84,15 +86,24 @@ TEST_F(Finder, FallsBackFromAnIncompleteOneAndSaysWhatItLacks) {  // C31
   EXPECT_THAT(
       text,
       AllOf(HasSubstr("checkpoint/20 is incomplete"),
-            HasSubstr("it lacks ok (the mark of a finished save); it holds rank_0.safetensors")));
+            HasSubstr("it lacks ok (the mark of a finished save), manifest.json and metadata.yaml; "
+                      "it holds rank_0.safetensors")));
   EXPECT_EQ(text.find("incomplete"), text.rfind("incomplete"));  // one warning
   save("30");
   EXPECT_EQ(logged([&] { found = find_latest(base()); }).find("incomplete", text.size()),
             std::string::npos);  // 20 is of no interest now
 }
 
+TEST_F(Finder, WithoutAManifestAsksForTheMetadata) {
+  save("20");
+  EXPECT_EQ(what_it_lacks(base() / "20"), "");  // as the reference leaves one
+  fs::remove(base() / "20" / "metadata.yaml");
+  EXPECT_THAT(what_it_lacks(base() / "20"), HasSubstr("manifest.json and metadata.yaml;"));
+}
+
 TEST_F(Finder, BelievesTheManifestOverTheMark) {
   save("20");
+  fs::remove(base() / "20" / "metadata.yaml");
   write_file(base() / "20" / kManifestName,
              manifest_text({{"rank_0.safetensors", 9, "x"}, {"metadata.yaml", 3, "y"}}));
   EXPECT_THAT(

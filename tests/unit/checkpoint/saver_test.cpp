@@ -259,6 +259,19 @@ TEST_F(FullDisk, RoomTakenMeanwhileIsFoundWhileWriting) {
   EXPECT_EQ(find_latest(base())->iteration, 20);
 }
 
+TEST(Leftovers, AreNotLookedForBehindALink) {
+  TemporaryDirectory folder;
+  std::filesystem::create_directories(folder.path() / "elsewhere/precious");
+  std::filesystem::create_symlink("elsewhere", folder.path() / ".saving");
+  try {
+    remove_leftovers(folder.path() / ".saving");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), HasSubstr("remove the link"));
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "elsewhere/precious"));
+}
+
 TEST_F(Saver, AFolderThatIsAFileSystemOfItsOwnIsWrittenInside) {
   TinyDisk disk(base(), "1m");
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount a small file system here";

@@ -85,10 +85,10 @@ TEST_F(MemmapFiles, ReadsEveryWidthWithNegativeAndUnalignedValues) {
     EXPECT_EQ(read_document(dataset, 0), first);
     EXPECT_EQ(read_document(dataset, 1), second);
   }
-  // Byte offsets need not be multiples of the width, documents may lie in any order and share bytes.
-  write({.sizes = {2, 1}, .offsets = {1, 0}}, 5);
+  // Documents may lie in any order.
+  write({.sizes = {2, 1}, .offsets = {2, 0}}, 6);
   MemmapDataset dataset(prefix());
-  EXPECT_THAT(read_document(dataset, 0), ElementsAre(0x0201, 0x0403));
+  EXPECT_THAT(read_document(dataset, 0), ElementsAre(0x0302, 0x0504));
   EXPECT_THAT(read_document(dataset, 1), ElementsAre(0x0100));
 }
 
@@ -179,6 +179,9 @@ TEST_F(MemmapFiles, RefusesImpossibleSizesAndOffsets) {
   EXPECT_THAT(open_error(Status::kDataLoss), HasSubstr("document 0"));
   write({.sizes = {2}, .offsets = {2}}, 4);
   EXPECT_THAT(open_error(Status::kDataLoss), HasSubstr("at least 6 bytes"));
+  write({.sizes = {2, 1}, .offsets = {1, 0}}, 6);
+  EXPECT_THAT(open_error(Status::kDataLoss),
+              HasSubstr("document 0 to be a multiple of 2 bytes, found 1"));
 }
 
 TEST_F(MemmapFiles, KeepsEmptyDocumentsAndRefusesSetsWithoutTokens) {

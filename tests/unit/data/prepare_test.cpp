@@ -221,6 +221,8 @@ TEST_F(Prepare, RefusesOptionsThatMakeNoSense) {
   EXPECT_THAT(with([](auto& o) { o.tokens_per_shard = 99'999; }),
               HasSubstr("tokens_per_shard from 100000 up"));
   EXPECT_THAT(with([](auto& o) { o.workers = 0; }), HasSubstr("workers from 1 up"));
+  EXPECT_THAT(with([](auto& o) { o.workers = 1025; }),
+              HasSubstr("at most 1024 workers, found 1025"));
   EXPECT_THAT(with([](auto& o) { o.holdout_every = 1; }), HasSubstr("holdout_every from 2 up"));
   EXPECT_THAT(with([](auto& o) { o.holdout_every = 5; }), HasSubstr("lower holdout_every"));
   EXPECT_THAT(with([](auto& o) {

@@ -139,6 +139,14 @@ TEST_F(TrainerTest, SlowDataIsTold) {
   EXPECT_EQ(lines("Data loading took").size(), 1u);
 }
 
+TEST_F(TrainerTest, WhatIsNoNumberIsToldOnceAndCounted) {
+  settings.optimizer.learning_rate.base = 1e38;
+  settings.training.train_iters = 8;
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  EXPECT_EQ(lines("Expected finite losses and gradients").size(), 1u);
+  EXPECT_THAT(lines("PhaseType.training @").back(), HasSubstr("nan iterations:   2"));
+}
+
 TEST_F(TrainerTest, NothingToTrainIsFine) {
   settings.training.train_iters = 0;
   EXPECT_EQ(run(), Outcome::kCompleted);
