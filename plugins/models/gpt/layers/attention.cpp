@@ -91,7 +91,7 @@ void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const a
   key_value_.forward(x, key_value);
   rotate(query, key_value, positions, length, false);
   const at::Tensor out = empty({tokens, heads_ * head_width_});
-  Tensors log_sums = attention_forward(shape, query, key_value, out);
+  const at::Tensor softmax = attention_forward(shape, query, key_value, out);
   dense_.forward_add(out, residual, y);
   if (!saved) return;
   *saved = {.shape = shape,
@@ -100,20 +100,19 @@ void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const a
             .positions = positions,
             .query = query,
             .key_value = key_value,
-            .out = out,
-            .log_sums = std::move(log_sums)};
+            .out = dense_.weight_trainable() ? out : at::Tensor(),
+            .softmax = softmax};
 }
 
 void Attention::backward(const Gradients& gradients, const AttentionSaved& saved,
                          const at::Tensor& dy, const at::Tensor& dx) {
   dense_.backward_parameters(gradients, dy, saved.out);
   if (!dx.defined() && !input_trainable()) return;
-  const at::Tensor d_out = at::empty_like(saved.out);
-  const at::Tensor d_query = at::empty_like(saved.query),
-                   d_key_value = at::empty_like(saved.key_value);
+  const at::Tensor d_out = at::empty_like(saved.query), d_query = at::empty_like(saved.query);
+  const at::Tensor d_key_value = at::empty_like(saved.key_value);
   dense_.backward_input(dy, d_out);
-  attention_backward(saved.shape, saved.query, saved.key_value, saved.out, saved.log_sums, d_out,
-                     d_query, d_key_value);
+  attention_backward(saved.shape, saved.query, saved.key_value, saved.softmax, d_out, d_query,
+                     d_key_value);
   rotate(d_query, d_key_value, saved.positions, saved.length, true);
   query_.backward_parameters(gradients, d_query, saved.input);
   key_value_.backward_parameters(gradients, d_key_value, saved.input);

@@ -14,8 +14,8 @@ struct AttentionSaved {
   at::Tensor input;      // undefined when neither query nor key_value needs a weight gradient
   at::Tensor positions;  // undefined without rotary embedding
   at::Tensor query, key_value;  // after rotation
-  at::Tensor out;               // before the output projection
-  Tensors log_sums;
+  at::Tensor out;  // before the output projection; undefined when dense's weight needs no gradient
+  at::Tensor softmax;  // of attention_forward
 };
 
 class Attention {

@@ -13,12 +13,13 @@ struct AttentionShape {
 };
 
 // query, out [tokens, heads * head_width]; key_value [tokens, 2 * groups * head_width], keys first.
-// Returns what backward needs of the softmax: the logarithm of each row's sum.
-Tensors attention_forward(const AttentionShape& shape, const at::Tensor& query,
-                          const at::Tensor& key_value, const at::Tensor& out);
+// Returns what backward needs of the softmax: maximum and inverse sum of each row,
+// [batch, heads, 2, sequence].
+at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& query,
+                             const at::Tensor& key_value, const at::Tensor& out);
 // d_query, d_key_value are written.
 void attention_backward(const AttentionShape& shape, const at::Tensor& query,
-                        const at::Tensor& key_value, const at::Tensor& out, const Tensors& log_sums,
+                        const at::Tensor& key_value, const at::Tensor& softmax,
                         const at::Tensor& d_out, const at::Tensor& d_query,
                         const at::Tensor& d_key_value);
 
