@@ -42,7 +42,7 @@ part_release() {
 part_asan() {
   configure_preset asan -DFASTLLM_JUDGES_PYTHON="$FASTLLM_JUDGES_PYTHON" && build_preset asan || return
   # What LibTorch keeps until exit is no leak of ours.
-  ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+  ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:detect_stack_use_after_return=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
     LSAN_OPTIONS=suppressions=$suppressions/lsan.supp:print_suppressions=0 \
     run_tests asan . -L '^(unit|abi|sanitizer)$'
 }

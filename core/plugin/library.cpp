@@ -19,20 +19,25 @@
 #include "core/plugin/normalise.hpp"
 #include "core/plugin/sink.hpp"
 
+#include <memory>
+#include <mutex>
+
 namespace fastllm::plugin {
 namespace {
 
 constexpr int32_t kMaxTables = 64;  // of one kind in one plugin
 
-// Opens for good: the object is not destroyed, so the library is never closed.
+// Opens for good: the object is kept until the process ends, so the library is never closed. Any thread.
 boost::dll::shared_library& open_library(const std::filesystem::path& path) {
-  auto* library = new boost::dll::shared_library;
+  static auto* const kept = new std::vector<std::unique_ptr<boost::dll::shared_library>>;
+  static std::mutex mutex;
+  auto opened = std::make_unique<boost::dll::shared_library>();
+  boost::dll::shared_library* const library = opened.get();
   auto mode = static_cast<boost::dll::load_mode::type>(RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   try {
     library->load(boost::filesystem::path(path.string()),
                   mode);  // only this overload keeps dlerror's text
   } catch (const std::exception& e) {
-    delete library;
     // Boost says "boost::dll::shared_library::load() failed (dlerror system message: TEXT): Bad
     // file descriptor".
     std::string_view text = e.what(), mark = "dlerror system message: ";
@@ -42,6 +47,8 @@ boost::dll::shared_library& open_library(const std::filesystem::path& path) {
     }
     throw Error(Status::kUnavailable, fmt::format("cannot be loaded: {}", text));
   }
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(opened));
   return *library;
 }
 

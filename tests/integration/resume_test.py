@@ -132,6 +132,7 @@ class Resume(HostTest):
         experiment = self.folder / "busy"
         with start_host(*self.arguments(experiment)) as first:
             next(line for line in first.stdout if "training @ iteration" in line)
+            first.send_signal(signal.SIGSTOP)  # alive, and not done before the other looks
             self.assert_error(run_host(*self.arguments(experiment)), str(experiment), str(first.pid))
             first.kill()
             first.stdout.read()
