@@ -45,7 +45,7 @@ class Call {
 //
 //   static constexpr const char* kType = "gpt";
 //   static void fields(const Sink&);     // the configuration keys
-//   explicit Class(Config);              // reads them, may set computed ones; throws what it refuses
+//   explicit Class(Config);              // reads them, sets computed ones; throws what it refuses
 //   void describe(const Sink&) const;    // layers, ports, parameters
 //   void bind(int layer, const DLTensor* const* weights, DLTensor* const* gradients);
 //   SavedPointer forward(int layer, const Call&, const DLTensor* const* inputs,
