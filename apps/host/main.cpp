@@ -42,7 +42,7 @@ std::string quoted(int argc, char** argv) {
 int run(int argc, char** argv) {
   Options options = parse_options(argc, argv);
   if (options.version) {
-    std::printf("fastllm-host %s\n", version_text().c_str());
+    std::printf("fastllm-host %s\n", version_text());
     return kDone;
   }
   if (options.help) {

@@ -2,6 +2,6 @@
 
 namespace fastllm {
 
-std::string version_text() { return FASTLLM_VERSION_TEXT; }
+const char* version_text() { return FASTLLM_VERSION_TEXT; }
 
 }  // namespace fastllm

@@ -1,11 +1,9 @@
 // Which fastllm this is: the only place that knows.
 #pragma once
 
-#include <string>
-
 namespace fastllm {
 
-// "0.1.0"
-std::string version_text();
+// "0.1.0"; stays for the life of the process.
+const char* version_text();
 
 }  // namespace fastllm

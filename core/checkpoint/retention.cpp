@@ -14,13 +14,8 @@ namespace fastllm::checkpoint {
 
 namespace fs = std::filesystem;
 
-bool Retention::enabled(int64_t iteration) const {
-  return interval > 0 && (iteration - offset % interval) % interval == 0;
-}
-
 int64_t Retention::count(int64_t iteration) const {
-  if (!enabled(iteration)) return 0;
-  return (iteration - offset % interval) / interval + 1;
+  return when.enabled(iteration) ? when.count(iteration) : 0;
 }
 
 std::vector<int64_t> to_delete(const Retention& retention, std::vector<int64_t> saved) {
@@ -35,7 +30,7 @@ std::vector<int64_t> to_delete(const Retention& retention, std::vector<int64_t> 
   }
   if (!retention.keep) return {};
   std::erase_if(saved, [&](int64_t iteration) {
-    return !retention.enabled(iteration) ||
+    return !retention.when.enabled(iteration) ||
            (retention.keep_every && retention.count(iteration) % *retention.keep_every == 0);
   });
   std::sort(saved.begin(), saved.end());

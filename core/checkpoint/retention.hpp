@@ -7,18 +7,17 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/interval.hpp"
+
 namespace fastllm::checkpoint {
 
 struct Retention {
-  int64_t interval = 0;  // iterations; 0: none set
-  int64_t offset = 0;
+  Interval when;                // that saves are due at
   std::optional<int64_t> keep;  // the newest that many stay; null: all
   std::optional<int64_t>
       keep_every;  // each save with count % keep_every == 0 stays for good, on top of `keep`
 
-  bool enabled(int64_t iteration) const;
-  // floor((n - offset) / interval) + 1 for saves on the interval, else 0: iteration 0 counts when
-  // the offset is 0.
+  // Interval::count for saves on the interval, else 0.
   int64_t count(int64_t iteration) const;
 };
 

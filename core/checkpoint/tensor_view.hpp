@@ -7,13 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/tensor.hpp"
+
 namespace fastllm::checkpoint {
 
 class TensorView {
  public:
   TensorView(void* data, DLDataType dtype, std::vector<int64_t> shape)
-      : shape_(std::move(shape)), strides_(shape_.size(), 1) {
-    for (size_t k = shape_.size(); k-- > 1;) strides_[k - 1] = strides_[k] * shape_[k];
+      : shape_(std::move(shape)), strides_(row_major_strides(shape_)) {
     tensor_.data = data;
     tensor_.device = {kDLCPU, 0};
     tensor_.dtype = dtype;
@@ -29,9 +30,5 @@ class TensorView {
   std::vector<int64_t> shape_, strides_;
   DLTensor tensor_{};
 };
-
-inline bool same_dtype(DLDataType a, DLDataType b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
-}
 
 }  // namespace fastllm::checkpoint

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/base/tensor.hpp"
 
 namespace fastllm::model {
 namespace {
@@ -37,10 +38,6 @@ void check_name(const char* what, const std::string& name, const std::string& wh
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-bool same_dtype(const DLDataType& a, const DLDataType& b) {
-  return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
 void check_port(const Layer& layer, const Port& port, bool input) {

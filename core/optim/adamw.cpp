@@ -9,14 +9,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/base/clones.hpp"
 #include "core/base/error.hpp"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define FASTLLM_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define FASTLLM_CLONES
-#endif
 
 namespace fastllm::optim {
 namespace {

@@ -13,6 +13,7 @@
 
 #include "core/base/cancel.hpp"
 #include "core/base/log.hpp"
+#include "core/base/version.hpp"
 #include "core/plugin/config_services.hpp"
 #include "core/plugin/crash.hpp"
 #include "core/plugin/host_memory.hpp"
@@ -114,7 +115,7 @@ const fastllm_host* host_table() {
     host.size = sizeof host;
     host.minor = FASTLLM_MINOR;
     host.name = "fastllm-host";
-    host.version = FASTLLM_VERSION;
+    host.version = version_text();
     host.get = get_table;
     host.fail = fail_service;
     host.log = log_service;

@@ -9,13 +9,12 @@
 #include <limits>
 
 #include "core/base/error.hpp"
+#include "core/base/tensor.hpp"
 #include "core/base/text.hpp"
 #include "core/shard/memory.hpp"
 
 namespace fastllm::shard {
 namespace {
-
-bool is_float32(const DLDataType& t) { return t.code == kDLFloat && t.bits == 32 && t.lanes == 1; }
 
 int64_t to_bytes(int64_t elements, const DLDataType& type) {
   int64_t bytes;
@@ -60,9 +59,7 @@ struct View {
 
 void make_view(View& view, void* data, DLDataType type, std::vector<int64_t> shape) {
   view.shape = std::move(shape);
-  view.strides.assign(view.shape.size(), 1);
-  for (size_t k = view.shape.size(); k-- > 1;)
-    view.strides[k - 1] = view.strides[k] * view.shape[k];
+  view.strides = row_major_strides(view.shape);
   view.tensor.data = data;
   view.tensor.device = {kDLCPU, 0};
   view.tensor.ndim = int32_t(view.shape.size());

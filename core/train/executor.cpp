@@ -11,20 +11,13 @@
 #include "core/base/error.hpp"
 #include "core/shard/memory.hpp"
 #include "core/train/activation_pool.hpp"
+#include "core/train/random.hpp"
 #include "core/train/wiring.hpp"
 
 namespace fastllm::train {
 namespace {
 
 using model::Phase;
-
-// splitmix64's finalizer (Steele, Lea & Flood 2014): every input bit reaches every output bit.
-uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
 
 struct Held {                     // a Value in one micro-batch
   DLTensor tensor{}, gradient{};  // share shape and strides; data null: not there
@@ -215,10 +208,10 @@ struct Executor::Impl {
     call.size = sizeof call;
     call.flags = flags;
     call.device = {kDLCPU, 0};
-    call.seed = mix(options.seed);
+    call.seed = splitmix(options.seed);
     for (uint64_t part :
          {uint64_t(input->step), uint64_t(pass.index), uint64_t(layer), uint64_t(data_rank())})
-      call.seed = mix(call.seed ^ part);
+      call.seed = splitmix(call.seed ^ part);
     call.step = input->step;
     call.micro_batch = pass.index;
     call.length = pass.length;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/base/tensor.hpp"
 #include "core/shard/memory.hpp"
 #include "core/train/random.hpp"
 
@@ -68,8 +69,7 @@ std::vector<float> from_plugin(model::Model& model, int parameter, uint64_t key)
   const model::Description& d = model.description();
   const Parameter& p = d.parameters[parameter];
   std::vector<float> values(p.elements());
-  std::vector<int64_t> shape = p.shape, strides(shape.size(), 1);
-  for (size_t k = shape.size(); k-- > 1;) strides[k - 1] = strides[k] * shape[k];
+  std::vector<int64_t> shape = p.shape, strides = row_major_strides(shape);
   DLTensor tensor{values.data(),
                   {kDLCPU, 0},
                   int32_t(shape.size()),

@@ -7,12 +7,7 @@
 #include <cmath>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define FASTLLM_CLONES __attribute__((target_clones("default", "avx2", "avx512f")))
-#else
-#define FASTLLM_CLONES
-#endif
+#include "core/base/clones.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -110,13 +105,15 @@ void fill(float* out, int64_t first, int64_t count, Block&& block, Finish&& fini
   }
 }
 
-uint64_t mix(uint64_t x) {  // splitmix64's finalizer
+}  // namespace
+
+uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
   return x ^ (x >> 31);
 }
 
-}  // namespace
+uint64_t splitmix(uint64_t x) { return mix(x + 0x9e3779b97f4a7c15); }
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
@@ -132,7 +129,7 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 uint64_t stream_key(uint64_t seed, std::string_view name) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
   for (unsigned char c : name) hash = (hash ^ c) * 0x100000001b3;
-  return mix(mix(seed + 0x9e3779b97f4a7c15) ^ hash);
+  return mix(splitmix(seed) ^ hash);
 }
 
 void fill_normal(float* out, int64_t first, int64_t count, uint64_t key, float mean,

@@ -12,6 +12,10 @@ namespace fastllm::train {
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
+// splitmix64's finalizer and one whole step of it (Steele, Lea & Flood 2014): every input bit reaches every output bit.
+uint64_t mix(uint64_t x);
+uint64_t splitmix(uint64_t x);
+
 // The stream of one parameter: seed and name, well mixed.
 uint64_t stream_key(uint64_t seed, std::string_view name);
 

@@ -43,11 +43,6 @@ fs::path RunDirectory::log_file() const {
 
 fs::path RunDirectory::metrics_file() const { return run_ / "metrics.jsonl"; }
 
-fs::path RunDirectory::checkpoints() const {
-  fs::path today = experiment_ / "checkpoint", older = experiment_ / "checkpoints";
-  return !fs::exists(today) && fs::exists(older) ? older : today;
-}
-
 void RunDirectory::write_metrics(const config::Node& object) {
   metrics_ << config::to_json(object) << '\n' << std::flush;
   if (!metrics_) {

@@ -19,8 +19,6 @@ class RunDirectory {
   int number() const { return number_; }
   std::filesystem::path log_file() const;      // runs/n/logs/logs_rank_0.txt
   std::filesystem::path metrics_file() const;  // runs/n/metrics.jsonl
-  std::filesystem::path checkpoints()
-      const;  // checkpoint/, or the older checkpoints/ where only that exists
   // Appends one object; every line is on the disk's way when this returns (flushed, not synced).
   void write_metrics(const config::Node& object);
 

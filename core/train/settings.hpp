@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/base/interval.hpp"
 #include "core/config/node.hpp"
 #include "core/optim/adamw.hpp"
 #include "core/optim/learning_rate.hpp"
-#include "core/train/interval.hpp"
 
 namespace fastllm::train {
 

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -29,17 +30,11 @@ double milliseconds(Clock::duration d) {
   return std::chrono::duration<double, std::milli>(d).count();
 }
 
-// In log lines; data.datasets and checkpoints spell phases with a capital.
-const char* lower_name(Phase phase) {
-  switch (phase) {
-    case Phase::kTraining:
-      return "training";
-    case Phase::kValidation:
-      return "validation";
-    case Phase::kTest:
-      return "test";
-  }
-  return "";
+// "training": in log lines; data.datasets and checkpoints spell phases with a capital.
+std::string lower_name(Phase phase) {
+  std::string name = phase_name(phase);
+  name[0] = char(std::tolower(static_cast<unsigned char>(name[0])));
+  return name;
 }
 
 std::string signal_name(int number) {

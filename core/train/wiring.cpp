@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "core/base/error.hpp"
+#include "core/base/tensor.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -18,7 +19,8 @@ bool is_type(const DLDataType& t, int code, int bits) {
 constexpr const char* kNames[kBatchEntries] = {"tokens", "labels", "positions", "documents",
                                                "cu_seqlens"};
 
-bool is_float32(const DLDataType& t) { return t.bits == 0 || is_type(t, kDLFloat, 32); }
+// bits 0 stands for the compute type, which is float32.
+bool is_compute_type(const DLDataType& t) { return t.bits == 0 || is_float32(t); }
 
 int batch_entry(const model::Layer& layer, const model::Port& port) {
   const auto found = std::find(std::begin(kNames), std::end(kNames), port.name);
@@ -58,7 +60,7 @@ int report(std::vector<Reported>& list, const model::Layer& layer, const model::
 
 void check_value_type(const model::Layer& layer, const model::Port& port) {
   const bool scalar = port.flags & (FASTLLM_PORT_LOSS | FASTLLM_PORT_METRIC);
-  if (scalar && !is_float32(port.dtype))
+  if (scalar && !is_compute_type(port.dtype))
     throw Error(
         Status::kUnsupported,
         fmt::format("layer {}: expected losses and metrics in float32, found {} bits for {}",
@@ -146,7 +148,7 @@ Wiring make_wiring(const model::Description& d) {
     }
   }
   for (size_t v = 0; v < w.values.size(); ++v)
-    if (w.values[v].gradient && !is_float32(w.values[v].port->dtype))
+    if (w.values[v].gradient && !is_compute_type(w.values[v].port->dtype))
       throw Error(
           Status::kUnsupported,
           fmt::format("output {}: expected float32 where a gradient flows, found {} bits; flag it "

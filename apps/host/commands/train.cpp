@@ -165,8 +165,7 @@ int run_train(const Options& options, const std::string& command_line) {
       manager.model = job.identity();
       manager.config = checkpoint_configuration(job);
       const auto& save = settings.training.checkpoint;
-      manager.retention = {save.when.interval.value_or(0), save.when.offset, save.keep,
-                           save.keep_every};
+      manager.retention = {save.when, save.keep, save.keep_every};
       manager.provenance = std::move(provenance);
       return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
     };

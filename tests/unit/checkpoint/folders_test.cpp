@@ -161,20 +161,20 @@ TEST_F(Finder, StrayEntriesAreIgnoredAndStay) {  // C32, C41
   write_file(base() / "500", "a file");
   EXPECT_EQ(find_latest(base())->iteration, 10);
   const auto before = entries(base());
-  apply({.interval = 1, .offset = 0, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
+  apply({.when = {1, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
   EXPECT_EQ(entries(base()), before);
 }
 
 TEST(Retention, CountsAsTheReferenceDoes) {
-  const Retention r{.interval = 100, .offset = 0, .keep = 2, .keep_every = 5};
+  const Retention r{.when = {100, 0}, .keep = 2, .keep_every = 5};
   EXPECT_EQ(r.count(0), 1);
   EXPECT_EQ(r.count(100), 2);
   EXPECT_EQ(r.count(150), 0);
-  const Retention shifted{.interval = 100, .offset = 250, .keep = {}, .keep_every = {}};
-  EXPECT_TRUE(shifted.enabled(50));
-  EXPECT_FALSE(shifted.enabled(100));
+  const Retention shifted{.when = {100, 250}, .keep = {}, .keep_every = {}};
+  EXPECT_TRUE(shifted.when.enabled(50));
+  EXPECT_FALSE(shifted.when.enabled(100));
   EXPECT_EQ(shifted.count(250), 3);
-  EXPECT_FALSE(Retention{}.enabled(100));
+  EXPECT_FALSE(Retention{}.when.enabled(100));
 }
 
 // The saves left after saving one by one and deleting after each.
@@ -188,34 +188,34 @@ std::vector<int64_t> left_after(const Retention& retention, int64_t step, int64_
 }
 
 TEST(Retention, LeavesWhatTheTablesSay) {
-  EXPECT_THAT(left_after({.interval = 100, .offset = 0, .keep = 2, .keep_every = 5}, 100, 1600),
+  EXPECT_THAT(left_after({.when = {100, 0}, .keep = 2, .keep_every = 5}, 100, 1600),
               ElementsAre(400, 900, 1400, 1500, 1600));
-  EXPECT_THAT(left_after({.interval = 10, .offset = 0, .keep = 2, .keep_every = 3}, 10, 70),
+  EXPECT_THAT(left_after({.when = {10, 0}, .keep = 2, .keep_every = 3}, 10, 70),
               ElementsAre(20, 50, 60, 70));
-  EXPECT_EQ(left_after({.interval = 10, .offset = 0, .keep = {}, .keep_every = 3}, 10, 70).size(),
-            7u);
-  EXPECT_THAT(left_after({.interval = 3, .offset = 0, .keep = 1, .keep_every = {}}, 1, 7),
+  EXPECT_EQ(left_after({.when = {10, 0}, .keep = {}, .keep_every = 3}, 10, 70).size(), 7u);
+  EXPECT_THAT(left_after({.when = {3, 0}, .keep = 1, .keep_every = {}}, 1, 7),
               ElementsAre(1, 2, 4, 5, 6, 7));  // off the interval: never
 }
 
 TEST(Retention, RefusesLimitsThatWouldDeleteEverything) {  // C33
   for (int64_t keep : {0, -1}) {
     const std::string text = message_of([&] {
-      to_delete({.interval = 1, .offset = 0, .keep = keep, .keep_every = {}}, {1, 2});
+      to_delete({.when = {1, 0}, .keep = keep, .keep_every = {}}, {1, 2});
     });
     EXPECT_THAT(text, HasSubstr("expected keep to be at least 1, or null to keep all, found " +
                                 std::to_string(keep)));
   }
-  EXPECT_THAT(
-      message_of([&] { to_delete({.interval = 1, .offset = 0, .keep = 1, .keep_every = 0}, {1}); }),
-      HasSubstr("keep_every"));
+  EXPECT_THAT(message_of([&] {
+                to_delete({.when = {1, 0}, .keep = 1, .keep_every = 0}, {1});
+              }),
+              HasSubstr("keep_every"));
 }
 
 TEST_F(Keeping, DeletesOldCompleteSavesAndOnlyThose) {
   for (const char* name : {"9000", "10000", "8000"}) save(name);
   save("7000", false);
   const std::string text = logged([&] {
-    apply({.interval = 1000, .offset = 0, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
+    apply({.when = {1000, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
   });
   EXPECT_THAT(entries(base()), ElementsAre("10000", "7000"));
   EXPECT_TRUE(entries(root() / ".saving").empty());
@@ -227,12 +227,12 @@ TEST_F(Keeping, FailuresOnlyWarn) {
   save("2");
   write_file(root() / ".saving", "in the way");
   const std::string text = logged([&] {
-    apply({.interval = 1, .offset = 0, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
+    apply({.when = {1, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
   });
   EXPECT_THAT(text, HasSubstr("Could not delete"));
   EXPECT_THAT(entries(base()), ElementsAre("1", "2"));
   EXPECT_THAT(logged([&] {
-                apply({.interval = 1, .offset = 0, .keep = 0, .keep_every = {}}, base(), root());
+                apply({.when = {1, 0}, .keep = 0, .keep_every = {}}, base(), root());
               }),
               HasSubstr("expected keep to be at least 1"));
 }

@@ -29,7 +29,7 @@ class Manager : public ::testing::Test {
     o.stages = plugin::stages_table();
     o.model = job.identity;
     o.config = *job.metadata.find("config");
-    o.retention = {.interval = 1, .offset = 0, .keep = 2, .keep_every = {}};
+    o.retention = {.when = {1, 0}, .keep = 2, .keep_every = {}};
     o.provenance = Provenance{.host_version = "1",
                               .host_sha256 = "aa",
                               .libraries = {},

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace fastllm::train {
+namespace fastllm {
 
 struct Interval {
   std::optional<int64_t> interval;  // above 0; nullopt: never
@@ -22,4 +22,4 @@ struct Interval {
   bool is_sub_interval_of(const Interval& other) const;
 };
 
-}  // namespace fastllm::train
+}  // namespace fastllm

@@ -1,6 +1,7 @@
-#include "core/train/interval.hpp"
+// Interval arithmetic with a floor that also holds before the offset.
+#include "core/base/interval.hpp"
 
-namespace fastllm::train {
+namespace fastllm {
 namespace {
 
 int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
@@ -25,4 +26,4 @@ bool Interval::is_sub_interval_of(const Interval& other) const {
          offset % *other.interval == other.offset % *other.interval;
 }
 
-}  // namespace fastllm::train
+}  // namespace fastllm
