@@ -12,11 +12,11 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/data/byte_tokenizer.hpp"
 #include "core/data/ordered_workers.hpp"
 #include "core/data/prepare_encode.hpp"
 #include "core/data/prepared_shards.hpp"
 #include "core/data/splits.hpp"
-#include "core/data/tokenizer.hpp"
 #include "core/data/work_folder.hpp"
 
 namespace fastllm::data {

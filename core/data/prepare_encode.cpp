@@ -13,7 +13,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/utf8.hpp"
-#include "core/data/tokenizer.hpp"
+#include "core/data/byte_tokenizer.hpp"
 
 namespace fastllm::data {
 namespace {

@@ -1,41 +1,41 @@
-// Bytes are ids; what is not UTF-8 is refused before it becomes tokens.
+// From a path to the kind of tokenizer that is there.
 #include "core/data/tokenizer.hpp"
 
 #include <fmt/format.h>
 
 #include "core/base/error.hpp"
 #include "core/base/utf8.hpp"
+#include "core/data/byte_tokenizer.hpp"
 
-namespace fastllm::data::byte_tokenizer {
+namespace fastllm::data {
 
-std::vector<int64_t> encode(std::string_view text, const EncodeOptions& options) {
-  if (size_t at = find_invalid_utf8(text); at != std::string_view::npos) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected UTF-8 text, found the byte 0x{:02x} at offset {}; convert "
-                            "the text to UTF-8",
-                            uint8_t(text[at]), at));
-  }
+void check_utf8(std::string_view text) {
+  size_t at = find_invalid_utf8(text);
+  if (at == std::string_view::npos) return;
+  throw Error(Status::kInvalid,
+              fmt::format("expected UTF-8 text, found the byte 0x{:02x} at offset {}; convert the "
+                          "text to UTF-8",
+                          uint8_t(text[at]), at));
+}
+
+std::vector<int64_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  TokenBatch batch;
+  encode_batch(std::span(&text, 1), batch);
   std::vector<int64_t> ids;
-  ids.reserve(text.size() + 2);
-  if (options.begin) ids.push_back(kBegin);
-  for (char byte : text) ids.push_back(uint8_t(byte));
-  if (options.end) ids.push_back(kEnd);
+  ids.reserve(batch.tokens.size() + 2);
+  if (options.begin) ids.push_back(begin_id());
+  ids.insert(ids.end(), batch.tokens.begin(), batch.tokens.end());
+  if (options.end) ids.push_back(end_id());
   return ids;
 }
 
-std::string decode(std::span<const int64_t> ids) {
-  std::string bytes;
-  bytes.reserve(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= kVocabulary) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected ids from 0 to {} of the bytes tokenizer, found {} at "
-                              "position {}; was the model trained with another tokenizer?",
-                              kVocabulary - 1, ids[i], i));
-    }
-    if (ids[i] < kBegin) bytes.push_back(char(ids[i]));
-  }
-  return repair_utf8(bytes);
+std::shared_ptr<const Tokenizer> open_tokenizer(const TokenizerOptions& options) {
+  if (options.path == byte_tokenizer::kName)
+    return std::make_shared<ByteTokenizer>(options.added_tokens);
+  throw Error(Status::kUnsupported,
+              fmt::format("expected the tokenizer '{}', found '{}'; pretrained tokenizers are not "
+                          "read yet: tokenize elsewhere and give JSON lines {{\"tokens\": [...]}}",
+                          byte_tokenizer::kName, options.path));
 }
 
-}  // namespace fastllm::data::byte_tokenizer
+}  // namespace fastllm::data

@@ -7,8 +7,8 @@
 
 #include <csignal>
 
+#include "core/data/byte_tokenizer.hpp"
 #include "core/data/memmap.hpp"
-#include "core/data/tokenizer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
@@ -30,7 +30,7 @@ std::vector<std::string> names_in(const fs::path& folder) {
 }
 
 std::vector<int64_t> text_tokens(const std::string& text) {
-  return byte_tokenizer::encode(text, {true, true});
+  return ByteTokenizer().encode(text, {true, true});
 }
 
 class Prepare : public ::testing::Test {

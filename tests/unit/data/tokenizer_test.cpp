@@ -1,4 +1,4 @@
-#include "core/data/tokenizer.hpp"
+#include "core/data/byte_tokenizer.hpp"
 
 #include <gmock/gmock.h>
 
@@ -16,15 +16,45 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ByteTokenizer, EncodesTheExamples) {
-  byte_tokenizer::EncodeOptions both{true, true};
-  EXPECT_THAT(byte_tokenizer::encode("hi", both), ElementsAre(256, 104, 105, 257));
-  EXPECT_THAT(byte_tokenizer::encode("\xC3\xA9"), ElementsAre(195, 169));
-  EXPECT_THAT(byte_tokenizer::encode("", both), ElementsAre(256, 257));
-  EXPECT_EQ(byte_tokenizer::kVocabulary, 259);
+  ByteTokenizer bytes;
+  EncodeOptions both{true, true};
+  EXPECT_THAT(bytes.encode("hi", both), ElementsAre(256, 104, 105, 257));
+  EXPECT_THAT(bytes.encode("\xC3\xA9"), ElementsAre(195, 169));
+  EXPECT_THAT(bytes.encode("", both), ElementsAre(256, 257));
+  EXPECT_THAT(bytes.encode("x", {false, true}), ElementsAre(120, 257));
+  EXPECT_EQ(bytes.vocabulary(), 259);
+  EXPECT_EQ(bytes.begin_id(), 256);
+  EXPECT_EQ(bytes.end_id(), 257);
+  EXPECT_EQ(bytes.pad_id(), 258);
+  EXPECT_EQ(bytes.name(), "bytes");
+  TokenBatch batch;
+  std::string_view texts[] = {"ab", "", "c"};
+  bytes.encode_batch(texts, batch);
+  bytes.encode_batch(std::span(texts).first(1), batch);
+  EXPECT_THAT(batch.tokens, ElementsAre(97, 98, 99, 97, 98));
+  EXPECT_THAT(batch.sizes, ElementsAre(2, 0, 1, 2));
+}
+
+TEST(ByteTokenizer, TakesAddedTokens) {
+  ByteTokenizer bytes({"<pre>", "<mid>"});
+  EXPECT_EQ(bytes.vocabulary(), 261);
+  EXPECT_EQ(bytes.token_id("<pre>"), 259);
+  EXPECT_EQ(bytes.token_id("<mid>"), 260);
+  EXPECT_EQ(bytes.token_id("<suf>"), std::nullopt);
+  EXPECT_EQ(bytes.token_id("a"), std::nullopt);
+  EXPECT_EQ(bytes.decode(std::vector<int64_t>{259, 97, 260}), "a");
+  EXPECT_THAT(bytes.encode("<pre>"), ElementsAre('<', 'p', 'r', 'e', '>'));
+  EXPECT_THAT(message_of(
+                  [] {
+                    ByteTokenizer({"a", "a"});
+                  },
+                  Status::kInvalid),
+              HasSubstr("found 'a' twice"));
+  EXPECT_THAT(message_of([] { ByteTokenizer({""}); }, Status::kInvalid), HasSubstr("found ''"));
 }
 
 TEST(ByteTokenizer, DecodesDroppingSpecialsAndReplacingInvalidBytes) {
-  auto decode = [](std::vector<int64_t> ids) { return byte_tokenizer::decode(ids); };
+  auto decode = [](std::vector<int64_t> ids) { return ByteTokenizer().decode(ids); };
   EXPECT_EQ(decode({256, 104, 258, 105, 257}), "hi");
   EXPECT_EQ(decode({195, 169}), "\xC3\xA9");
   EXPECT_EQ(decode({195, 104}), "\xEF\xBF\xBDh");
@@ -39,7 +69,7 @@ TEST(ByteTokenizer, DecodesDroppingSpecialsAndReplacingInvalidBytes) {
 }
 
 TEST(ByteTokenizer, RefusesInvalidTextWithTheOffset) {
-  EXPECT_THAT(message_of([] { byte_tokenizer::encode("abcdefghij\xFFk"); }, Status::kInvalid),
+  EXPECT_THAT(message_of([] { ByteTokenizer().encode("abcdefghij\xFFk"); }, Status::kInvalid),
               HasSubstr("0xff at offset 10"));
 }
 
