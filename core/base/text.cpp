@@ -34,4 +34,9 @@ std::string local_time_text(std::time_t time) {
 
 std::string mib_text(int64_t bytes) { return with_commas(double(bytes) / (1 << 20), 2) + " MiB"; }
 
+std::string float_text(double value) {
+  std::string text = fmt::format("{}", value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
 }  // namespace fastllm

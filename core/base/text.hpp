@@ -19,4 +19,7 @@ std::string local_time_text(std::time_t time);
 // Bytes in 2^20 with two decimals: "692.54 MiB".
 std::string mib_text(int64_t bytes);
 
+// "1.0", "0.5", "1e-12": as the reference prints floats.
+std::string float_text(double value);
+
 }  // namespace fastllm

@@ -1,25 +1,13 @@
 // Bit for bit: float16 and bfloat16 widen without rounding, float64 rounds once.
 #include "core/checkpoint/convert.hpp"
 
-#include <bit>
 #include <cstring>
 
 #include "core/base/error.hpp"
+#include "core/base/half.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
-
-float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
-
-float from_float16(uint16_t bits) {
-  const uint32_t sign = uint32_t(bits & 0x8000) << 16, mantissa = bits & 0x3ff;
-  const int exponent = (bits >> 10) & 0x1f;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-  if (exponent != 0)
-    return std::bit_cast<float>(sign | (uint32_t(exponent + 112) << 23) | (mantissa << 13));
-  const float subnormal = float(mantissa) * 0x1p-24f;  // exact
-  return sign ? -subnormal : subnormal;
-}
 
 template <class T, class Convert>
 void each(const void* from, int64_t count, float* to, Convert&& convert) {

@@ -26,7 +26,6 @@ namespace {
 using config::Node;
 using Stored = std::map<std::pair<std::string, std::string>, model::Port>;  // (state, parameter)
 
-constexpr DLDataType kFloat32{kDLFloat, 32, 1};
 
 std::string shortened(const std::vector<std::string>& items, const char* separator = ", ") {
   const size_t shown = std::min<size_t>(items.size(), 4);

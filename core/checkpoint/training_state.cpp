@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/base/error.hpp"
 
 namespace fastllm::checkpoint {
@@ -23,6 +25,33 @@ Node TrainingState::to_node() const {
   if (metrics.size() > 0) node.set("metrics", metrics);
   return node;
 }
+
+namespace {
+
+GradientScalerState read_scaler(const Node& metadata, const std::string& source) {
+  GradientScalerState scaler;
+  const std::string at = "optimizer.grad_scaler.";
+  scaler.type = metadata.get_optional<std::string>(at + "type").value_or(scaler.type);
+  if (scaler.type == "NoopGradScaler") return scaler;
+  const auto scale = metadata.get_optional<double>(at + "scale");
+  if (!scale || !std::isfinite(*scale) || *scale <= 0)
+    throw Error(Status::kDataLoss,
+                fmt::format("expected metadata.{}scale, a number above 0, in {}, found {}; move it "
+                            "away to go on from an older checkpoint",
+                            at, source, scale ? fmt::format("{}", *scale) : "none"));
+  scaler.scale = *scale;
+  // The counters of the dynamic scaler; hysteresis goes below 0 while updates keep failing.
+  scaler.growth = metadata.get_optional<int64_t>(at + "growth").value_or(0);
+  scaler.hysteresis = metadata.get_optional<int64_t>(at + "hysteresis").value_or(0);
+  if (scaler.growth < 0)
+    throw Error(Status::kDataLoss,
+                fmt::format("expected metadata.{}growth from 0 in {}, found {}; move it away to go "
+                            "on from an older checkpoint",
+                            at, source, scaler.growth));
+  return scaler;
+}
+
+}  // namespace
 
 TrainingState TrainingState::from_node(const Node& metadata, const std::string& source) {
   TrainingState state;
@@ -58,13 +87,7 @@ TrainingState TrainingState::from_node(const Node& metadata, const std::string& 
             "move it away to go on from an older checkpoint",
             source, state.optimizer_step, state.completed_steps));
   }
-  state.scaler.type =
-      metadata.get_optional<std::string>("optimizer.grad_scaler.type").value_or(state.scaler.type);
-  state.scaler.scale =
-      metadata.get_optional<double>("optimizer.grad_scaler.scale").value_or(state.scaler.scale);
-  state.scaler.growth = metadata.get_optional<int64_t>("optimizer.grad_scaler.growth").value_or(0);
-  state.scaler.hysteresis =
-      metadata.get_optional<int64_t>("optimizer.grad_scaler.hysteresis").value_or(0);
+  state.scaler = read_scaler(metadata, source);
   if (const Node* logged = metadata.find("metrics")) state.metrics = *logged;
   return state;
 }

@@ -1,5 +1,5 @@
-// Two passes over the shards: the norm of the gradients, then everything else in one go, so that
-// each array is read and written once. Compiled without contraction: all instruction sets give the
+// Two passes over the shards: the norm of the gradients, which also tells whether all are finite,
+// then everything else in one go, so that each array is read and written once. Compiled without contraction: all instruction sets give the
 // same bits.
 #include "core/optim/adamw.hpp"
 
@@ -11,6 +11,7 @@
 
 #include "core/base/clones.hpp"
 #include "core/base/error.hpp"
+#include "core/base/text.hpp"
 
 namespace fastllm::optim {
 namespace {
@@ -34,6 +35,7 @@ FASTLLM_CLONES double sum_of_squares(const float* g, int64_t n) {
 
 // docs/compatibility.md, with the bias corrections already divided out:
 // step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t), keep = 1 - lr * weight decay.
+// clip: what a gradient is multiplied with, which also takes the loss scale away.
 struct Factors {
   float clip, beta_1, one_minus_beta_1, beta_2, one_minus_beta_2, keep, step, root, epsilon;
 };
@@ -49,17 +51,11 @@ FASTLLM_CLONES void update(float* __restrict p, float* __restrict m, float* __re
   }
 }
 
-// As the reference prints floats: 1.0, 0.5, 1e-12.
-std::string number_text(double x) {
-  std::string text = fmt::format("{}", x);
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-}
-
 std::string group_name(double weight_decay, const std::optional<double>& scale) {
   const std::string decay = weight_decay == 1   ? "True"
                             : weight_decay == 0 ? "False"
-                                                : number_text(weight_decay);
-  return fmt::format("wd_{}_lr_scale_{}", decay, scale ? number_text(*scale) : "None");
+                                                : float_text(weight_decay);
+  return fmt::format("wd_{}_lr_scale_{}", decay, scale ? float_text(*scale) : "None");
 }
 
 }  // namespace
@@ -135,23 +131,34 @@ AdamW::AdamW(shard::Store& store, const AdamWOptions& options)
 
 AdamW::~AdamW() = default;
 
-double AdamW::norm() const {
+// Squares of floats cannot overflow in double, nor can a sum of 2^63 of them: the sum is finite
+// exactly when every gradient is.
+AdamW::Norm AdamW::norm() const {
   const float* gradients = store_.flat_data("grads");
   const int64_t count = int64_t(chunks_.size());
   std::vector<double> sums(chunks_.size(), 0);
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < count; ++c)
-    if (chunks_[c].in_norm)
-      sums[c] = sum_of_squares(gradients + chunks_[c].state_begin, chunks_[c].elements);
+    sums[c] = sum_of_squares(gradients + chunks_[c].state_begin, chunks_[c].elements);
+  Norm norm;
   double total = 0;
-  for (double sum : sums) total += sum;
-  return std::sqrt(total);
+  for (int64_t c = 0; c < count; ++c) {
+    norm.finite = norm.finite && std::isfinite(sums[c]);
+    if (chunks_[c].in_norm) total += sums[c];
+  }
+  norm.value = std::sqrt(total);
+  return norm;
 }
 
-StepReport AdamW::step(double learning_rate) {
-  ++current_step;
+StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
+  const Norm scaled = norm();
   StepReport report;
-  report.gradient_norm = norm();
+  report.gradient_norm = scaled.value / unscaling.scale;
+  if (unscaling.skip_non_finite && !scaled.finite) {
+    report.skipped = true;
+    return report;
+  }
+  ++current_step;
   const double bias_1 = 1 - std::pow(options_.beta_1, double(current_step));
   const double bias_2 = 1 - std::pow(options_.beta_2, double(current_step));
   std::vector<Factors> factors;
@@ -159,7 +166,8 @@ StepReport AdamW::step(double learning_rate) {
     const double rate =
         learning_rate * group.lr_scale.value_or(options_.default_learning_rate_scale);
     Factors f{};
-    f.clip = float(std::min(1.0, options_.gradient_norm_clipping / (report.gradient_norm + 1e-6)));
+    f.clip = float(std::min(1.0, options_.gradient_norm_clipping / (report.gradient_norm + 1e-6)) /
+                   unscaling.scale);
     f.beta_1 = float(options_.beta_1);
     f.one_minus_beta_1 = float(1 - options_.beta_1);
     f.beta_2 = float(options_.beta_2);

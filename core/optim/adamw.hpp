@@ -31,8 +31,15 @@ struct ParameterGroup {
 };
 std::vector<ParameterGroup> make_parameter_groups(const shard::Layout& layout, int rank);
 
+// How the loss was scaled (core/optim/loss_scaler.hpp).
+struct Unscaling {
+  double scale = 1;
+  bool skip_non_finite = false;
+};
+
 struct StepReport {
-  double gradient_norm = 0;  // before clipping
+  double gradient_norm = 0;  // after unscaling, before clipping
+  bool skipped = false;      // a gradient was not finite: nothing changed
 };
 
 class AdamW {
@@ -40,10 +47,10 @@ class AdamW {
   AdamW(shard::Store& store, const AdamWOptions& options);
   ~AdamW();
   // Gradient norm (padding, frozen chunks and tied copies excluded), clipping, update. Then
-  // store.invalidate(). Clipping multiplies as gradients are read: the grads shard keeps what
-  // backward left. Equal bits for any number of threads. learning_rate: the schedule's value, group
-  // scales not applied. current_step grows by one.
-  StepReport step(double learning_rate);
+  // store.invalidate(). Unscaling and clipping multiply as gradients are read: the grads shard
+  // keeps what backward left. Equal bits for any number of threads. learning_rate: the schedule's
+  // value, group scales not applied. current_step grows by one, unless the update is skipped.
+  StepReport step(double learning_rate, const Unscaling& unscaling = {});
   int64_t current_step = 0;  // successful updates so far; restored from a checkpoint
 
  private:
@@ -52,7 +59,13 @@ class AdamW {
   std::vector<ParameterGroup> groups_;
   struct Chunk;  // what one thread works on at a time; cut once, so that sums have one order
   std::vector<Chunk> chunks_;
-  double norm() const;
+  // Of the gradients as they lie there; and whether all of them are finite, those that the norm
+  // leaves out too.
+  struct Norm {
+    double value = 0;
+    bool finite = true;
+  };
+  Norm norm() const;
 };
 
 }  // namespace fastllm::optim

@@ -1,12 +1,10 @@
-// Anonymous mappings and parallel element-wise passes over them. Results do not depend on the
-// number of threads.
+// Anonymous mappings, and the system's own way to make pages of them zero.
 #include "core/shard/memory.hpp"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -14,21 +12,6 @@
 #include "core/base/file.hpp"
 
 namespace fastllm::shard {
-namespace {
-
-constexpr int64_t kChunk = int64_t(1) << 16;  // elements a thread takes at once: 256 KiB
-
-template <typename Body>
-void in_chunks(int64_t n, Body&& body) {
-  const int64_t chunks = (n + kChunk - 1) / kChunk;
-#pragma omp parallel for schedule(static) if (chunks > 1)
-  for (int64_t c = 0; c < chunks; ++c) {
-    const int64_t begin = c * kChunk;
-    body(begin, std::min(n, begin + kChunk) - begin);
-  }
-}
-
-}  // namespace
 
 Memory::Memory(int64_t bytes, const char* what) {
   if (bytes == 0) return;
@@ -61,26 +44,6 @@ void Memory::zero(int64_t begin, int64_t end) {
   }
   std::memset(data_ + begin, 0, size_t(first - begin));
   std::memset(data_ + last, 0, size_t(end - last));
-}
-
-void copy(float* to, const float* from, int64_t n) {
-  in_chunks(n, [=](int64_t begin, int64_t count) {
-    std::memcpy(to + begin, from + begin, size_t(count) * sizeof(float));
-  });
-}
-
-void add(float* to, const float* from, int64_t n) {
-  in_chunks(n, [=](int64_t begin, int64_t count) {
-    float* __restrict t = to + begin;
-    const float* __restrict f = from + begin;
-    for (int64_t i = 0; i < count; ++i) t[i] += f[i];
-  });
-}
-
-void fill_zero(float* to, int64_t n) {
-  in_chunks(n, [=](int64_t begin, int64_t count) {
-    std::memset(to + begin, 0, size_t(count) * sizeof(float));
-  });
 }
 
 }  // namespace fastllm::shard

@@ -1,6 +1,5 @@
-// Page-aligned anonymous memory that costs nothing until touched, and copies of it by several
-// threads. Large pages are asked for where the system has them: first touch is then several times
-// faster.
+// Page-aligned anonymous memory that costs nothing until touched. Large pages are asked for where
+// the system has them: first touch is then several times faster.
 #pragma once
 
 #include <cstddef>
@@ -32,11 +31,5 @@ class Memory {
   std::byte* data_ = nullptr;
   int64_t bytes_ = 0;
 };
-
-// to[i] = from[i]; to[i] += from[i]; to[i] = 0. Ranges do not overlap. Any size; small ones stay on
-// this thread.
-void copy(float* to, const float* from, int64_t n);
-void add(float* to, const float* from, int64_t n);
-void fill_zero(float* to, int64_t n);
 
 }  // namespace fastllm::shard

@@ -1,5 +1,5 @@
-// Buffers, shards and the copies between them (docs/compatibility.md), for one rank that runs
-// alone. Restore and reduce are copies here; with several data ranks they become all-gather and
+// Buffers in the training type, shards in float32, and the copies between them, which convert
+// (docs/compatibility.md), for one rank that runs alone. Restore and reduce are copies here; with several data ranks they become all-gather and
 // reduce-scatter, same callers.
 #include "core/shard/store.hpp"
 
@@ -11,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
 #include "core/base/text.hpp"
+#include "core/shard/elements.hpp"
 #include "core/shard/memory.hpp"
 
 namespace fastllm::shard {
@@ -109,8 +110,10 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
 // Where a group lies, resolved once.
 struct PlacedGroup {
   const Group* group = nullptr;
-  float *weights = nullptr, *weight_shard = nullptr;
-  float *gradients = nullptr, *gradient_shard = nullptr;  // null: frozen, or no training
+  std::byte* weights = nullptr;    // in the buffer, training type
+  float* weight_shard = nullptr;   // in the optimization type
+  std::byte* gradients = nullptr;  // in the buffer, gradient type; null: frozen, or no training
+  float* gradient_shard = nullptr;
 };
 
 struct PlacedStage {
@@ -157,19 +160,24 @@ struct Store::Impl {
                                                     "version plans for many ranks and runs on one",
                                                     layout.world().size()));
     FASTLLM_ASSERT(rank == 0);
-    for (const DLDataType& type : {options.training, options.optimization})
-      if (!is_float32(type))
-        throw Error(Status::kUnsupported,
-                    fmt::format("expected float32 as training and optimization type, found a "
-                                "{}-bit type; set model.distributed."
-                                "training_dtype and optimization_dtype to float32",
-                                int(type.bits)));
+    if (!is_float32(options.optimization))
+      throw Error(Status::kUnsupported,
+                  fmt::format("expected float32 as optimization type, found {}; set "
+                              "model.distributed.optimization_dtype to float32",
+                              dtype_text(options.optimization)));
+    if (!is_compute_dtype(options.training))
+      throw Error(Status::kUnsupported,
+                  fmt::format("expected float32, bfloat16 or float16 as training type, found {}; "
+                              "set model.distributed.training_dtype to one of them",
+                              dtype_text(options.training)));
     for (const model::Parameter& p : layout.description().parameters)
-      if (p.dtype.bits != 0 && !is_float32(p.dtype))
-        throw Error(Status::kUnsupported,
-                    fmt::format("parameter {}: expected the compute type, found a {}-bit type of "
-                                "its own, which this version does not keep",
-                                p.name, int(p.dtype.bits)));
+      if (p.dtype.bits != 0 && !same_dtype(p.dtype, options.training))
+        throw Error(
+            Status::kUnsupported,
+            fmt::format("parameter {}: expected the training type, {}, found that the model "
+                        "fixes {} for it; set model.distributed.training_dtype to {}",
+                        p.name, dtype_text(options.training), dtype_text(p.dtype),
+                        dtype_text(p.dtype)));
   }
 
   void make_flats() {
@@ -186,19 +194,21 @@ struct Store::Impl {
   }
 
   // By stage: where its buffer begins.
-  std::vector<float*> buffer_begins(const BufferPlacement& buffers, const Memory& memory) const {
-    std::vector<float*> begins(layout.stages().size(), nullptr);
-    float* at = reinterpret_cast<float*>(memory.data());
+  std::vector<std::byte*> buffer_begins(const BufferPlacement& buffers, const Memory& memory,
+                                        DLDataType type) const {
+    std::vector<std::byte*> begins(layout.stages().size(), nullptr);
+    std::byte* at = memory.data();
     for (size_t b = 0; b < buffers.contents.size(); ++b) {
       for (int stage : buffers.contents[b]) begins[stage] = at;
-      if (at) at += buffers.elements[b];
+      if (at) at += to_bytes(buffers.elements[b], type);
     }
     return begins;
   }
 
   void place_groups() {
-    const std::vector<float*> weight_begins = buffer_begins(weight_buffers, weight_memory);
-    const std::vector<float*> gradient_begins = buffer_begins(gradient_buffers, gradient_memory);
+    const DLDataType gradient = gradient_type(options);
+    const auto weight_begins = buffer_begins(weight_buffers, weight_memory, options.training);
+    const auto gradient_begins = buffer_begins(gradient_buffers, gradient_memory, gradient);
     stages.resize(layout.stages().size());
     for (const Placed& placed : layout.on_device(rank)) {
       const int s = placed.stage;
@@ -208,10 +218,10 @@ struct Store::Impl {
       for (int g = 0; g < int(groups.size()); ++g) {
         PlacedGroup place;
         place.group = &groups[g];
-        place.weights = weight_begins[s] + begin;
+        place.weights = weight_begins[s] + to_bytes(begin, options.training);
         place.weight_shard = flat_data("weights") + layout.shard_begin(rank, "weights", s, g);
         if (options.training_mode && !groups[g].frozen) {
-          place.gradients = gradient_begins[s] + begin;
+          place.gradients = gradient_begins[s] + to_bytes(begin, gradient);
           place.gradient_shard = flat_data("grads") + layout.shard_begin(rank, "grads", s, g);
         }
         stages[s].groups.push_back(place);
@@ -228,11 +238,13 @@ struct Store::Impl {
     for (const PlacedStage& stage : stages)
       for (const PlacedGroup& place : stage.groups)
         for (const Piece& piece : place.group->pieces) {
-          make_view(weights[piece.parameter], place.weights + piece.begin, options.training,
+          make_view(weights[piece.parameter],
+                    place.weights + to_bytes(piece.begin, options.training), options.training,
                     piece.local);
           if (!place.gradients) continue;
-          make_view(gradients[piece.parameter], place.gradients + piece.begin,
-                    gradient_type(options), piece.local);
+          const DLDataType type = gradient_type(options);
+          make_view(gradients[piece.parameter], place.gradients + to_bytes(piece.begin, type), type,
+                    piece.local);
           has_gradient[piece.parameter] = 1;
         }
   }
@@ -254,7 +266,7 @@ struct Store::Impl {
     int& held = restored[stages[stage].weight_buffer];
     if (held == stage) return;
     for (const PlacedGroup& place : stages[stage].groups)
-      copy(place.weights, place.weight_shard, place.group->count);
+      copy(place.weights, options.training, place.weight_shard, kFloat32, place.group->count);
     held = stage;
   }
 
@@ -270,8 +282,8 @@ struct Store::Impl {
                                 "no loss depends on it; flag it "
                                 "PARAM_UNUSED, or freeze it with a learning-rate scale of 0",
                                 p.name));
-      fill_zero(static_cast<float*>(gradients[piece.parameter].tensor.data),
-                piece.end - piece.begin);
+      const DLTensor& gradient = gradients[piece.parameter].tensor;
+      fill_zero(gradient.data, gradient.dtype, piece.end - piece.begin);
     }
   }
 
@@ -279,7 +291,8 @@ struct Store::Impl {
     for (const PlacedGroup& place : stages[stage].groups) {
       if (!place.gradients) continue;
       settle_untouched(*place.group);
-      (accumulate ? add : copy)(place.gradient_shard, place.gradients, place.group->count);
+      (accumulate ? add : copy)(place.gradient_shard, kFloat32, place.gradients,
+                                gradient_type(options), place.group->count);
     }
     reset(stage);
   }

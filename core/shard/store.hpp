@@ -1,5 +1,5 @@
-// This rank's memory: gathered buffers the layers compute in, and flat shards the optimizer and
-// checkpoints work on. Weights and gradients of a parameter are views into the buffers: addresses
+// This rank's memory: gathered buffers the layers compute in, in the training type, and flat float32
+// shards the optimizer and checkpoints work on. Weights and gradients of a parameter are views into the buffers: addresses
 // stay for the life of the store. CPU memory, page-aligned, untouched pages cost nothing. One
 // thread.
 #pragma once
@@ -16,8 +16,8 @@
 namespace fastllm::shard {
 
 struct StoreOptions {
-  DLDataType training{kDLFloat, 32, 1};      // weight buffers
-  DLDataType optimization{kDLFloat, 32, 1};  // shards
+  DLDataType training{kDLFloat, 32, 1};      // weight buffers: float32, bfloat16 or float16
+  DLDataType optimization{kDLFloat, 32, 1};  // shards; a store takes float32 alone
   bool full_precision_gradients = true;      // gradient buffers in the optimization type
   int zero_stage = 0;                        // 0: unset
   int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage; zero_stage overrides
@@ -55,14 +55,15 @@ class Store {
   bool has_state(const std::string& state) const;
   // The whole flat piece, 1-D in the optimization type.
   DLTensor* flat(const std::string& state);
-  float* flat_data(const std::string& state);  // the same, when the type is float32
+  float* flat_data(const std::string& state);  // the same, which is float32
 
-  // Shard -> buffer, for every group of the stage; nothing to do when the buffer holds it already.
+  // Shard -> buffer, for every group of the stage, rounded to the training type (nearest, ties to
+  // even); nothing to do when the buffer holds it already.
   void restore(int stage);
   bool restored(int stage) const;
   // All stages must be restored before their next use: weights in the shards have changed.
   void invalidate();
-  // Gradient buffer -> grads shard; frozen groups are skipped.
+  // Gradient buffer -> grads shard, widened to float32; frozen groups are skipped.
   void reduce(int stage, bool accumulate);
 
   // For backward: 1 the next gradient of this parameter is written, 0 it is added to

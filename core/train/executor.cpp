@@ -9,7 +9,8 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
-#include "core/shard/memory.hpp"
+#include "core/base/tensor.hpp"
+#include "core/shard/elements.hpp"
 #include "core/train/activation_pool.hpp"
 #include "core/train/random.hpp"
 #include "core/train/wiring.hpp"
@@ -95,6 +96,12 @@ struct Executor::Impl {
 
   // ---------------------------------------------------------------- values
 
+  // Losses and metrics are float32 in any training type.
+  DLDataType value_type(const Value& value) const {
+    if (value.port->dtype.bits) return value.port->dtype;
+    return value.loss >= 0 || value.metric >= 0 ? kFloat32 : store.options().training;
+  }
+
   void shape(Held& held, const Value& value, const data::Batch& batch) {
     held.shape.resize(value.port->shape.size());
     held.strides.resize(held.shape.size());
@@ -109,8 +116,7 @@ struct Executor::Impl {
       if (__builtin_mul_overflow(held.elements, dim, &held.elements)) held.elements = -1;
       if (held.elements < 0) break;
     }
-    const DLDataType type =
-        value.port->dtype.bits ? value.port->dtype : DLDataType{kDLFloat, 32, 1};
+    const DLDataType type = value_type(value);
     if (held.elements < 0 ||
         __builtin_mul_overflow(held.elements, int64_t(type.bits / 8), &held.bytes))
       throw Error(
@@ -344,8 +350,8 @@ struct Executor::Impl {
   void add_gradients(Pass& pass) {
     for (const Extra& e : extra) {
       Held& held = pass.values[e.value];
-      shard::add(static_cast<float*>(held.gradient.data), static_cast<const float*>(e.tensor.data),
-                 held.elements);
+      const DLDataType type = held.tensor.dtype;
+      shard::add(held.gradient.data, type, e.tensor.data, type, held.elements);
       pool.give(e.tensor.data, e.bytes);
     }
     extra.clear();

@@ -10,7 +10,6 @@
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
-#include "core/shard/memory.hpp"
 #include "core/train/random.hpp"
 
 namespace fastllm::train {

@@ -337,9 +337,31 @@ class Maker {
                       "expected a number below 1, found 1: no gradient would ever count; write for "
                       "example 0.9");
     }
-    if (auto scale = optional<double>(at + "gradient_scaler.constant"); scale && *scale != 0)
-      settings_.optimizer.constant_loss_scale = scale;
+    read_scaler();
     read_learning_rate();
+  }
+
+  void read_scaler() {
+    const std::string at = "optimizer.gradient_scaler.";
+    optim::ScalerOptions& scaler = settings_.optimizer.scaler;
+    scaler.initial = get<double>(at + "initial");
+    scaler.minimum = get<double>(at + "minimum");
+    scaler.window = get<int64_t>(at + "window");
+    scaler.hysteresis = get<int64_t>(at + "hysteresis");
+    if (settings_.distributed.training_dtype == "float16")
+      scaler.kind = optim::ScalerKind::kDynamic;
+    if (auto scale = optional<double>(at + "constant"); scale && *scale != 0) {
+      scaler.kind = optim::ScalerKind::kConstant;
+      scaler.constant = *scale;
+    }
+    for (const char* key : {"constant", "initial", "minimum"}) {
+      const auto scale = optional<double>(at + key);
+      if (scale && *scale > 0x1p100)
+        problems_.add(at + key,
+                      fmt::format("expected at most 2^100, since losses and their gradients are "
+                                  "float32, found {}; write for example 65536",
+                                  *scale));
+    }
   }
 
   void read_learning_rate() {

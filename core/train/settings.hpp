@@ -12,6 +12,7 @@
 #include "core/config/node.hpp"
 #include "core/optim/adamw.hpp"
 #include "core/optim/learning_rate.hpp"
+#include "core/optim/loss_scaler.hpp"
 
 namespace fastllm::train {
 
@@ -94,7 +95,7 @@ struct DataSettings {
 struct OptimizerSettings {
   optim::AdamWOptions adamw;
   optim::LearningRate learning_rate;
-  std::optional<double> constant_loss_scale;
+  optim::ScalerOptions scaler;  // its kind follows from the constant and the training type
 };
 
 struct Settings {

@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "core/base/tensor.hpp"
 #include "core/train/problems.hpp"
 #include "core/train/settings.hpp"
 
@@ -109,16 +110,22 @@ class Checker {
   }
 
   void check_types() {
-    auto float32 = [&](const char* name, const std::string& value) {
-      if (value != "float32")
-        refuse(std::string("model.distributed.") + name, value,
-               fmt::format("write {}: float32", name));
-    };
-    float32("training_dtype", settings_.distributed.training_dtype);
-    float32("optimization_dtype", settings_.distributed.optimization_dtype);
-    if (settings_.optimizer.constant_loss_scale) {
-      refuse("optimizer.gradient_scaler.constant", "a scale of the loss",
-             "leave the key out: float32 needs none");
+    const std::string at = "model.distributed.";
+    const std::string& training = settings_.distributed.training_dtype;
+    if (!compute_dtype(training)) {
+      problems_.add(at + "training_dtype",
+                    fmt::format("expected float32, bfloat16 or float16, found {}; write for "
+                                "example training_dtype: bfloat16",
+                                training));
+    }
+    // Ours for good: in 16 bits most updates would be rounded away.
+    const std::string& optimization = settings_.distributed.optimization_dtype;
+    if (optimization != "float32") {
+      problems_.add(at + "optimization_dtype",
+                    fmt::format("expected float32, in which this program keeps weights and "
+                                "optimizer state, found {}; write optimization_dtype: float32 or "
+                                "leave the key out",
+                                optimization));
     }
   }
 

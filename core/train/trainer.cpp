@@ -87,7 +87,8 @@ struct Trainer::Impl {
   MemoryProbe memory;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
-  int64_t nan_iters = 0;    // with a loss that is not finite, since the last log
+  int64_t skipped_iters = 0;  // whose update loss scaling skipped, since the last log
+  int64_t nan_iters = 0;      // with a loss that is not finite, since the last log
   int64_t diverged_at = 0;  // first iteration with anything that is not finite; 0: none
   config::Node last_metrics =
       config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
@@ -106,12 +107,15 @@ struct Trainer::Impl {
     if (parts.make_checkpoints) checkpoints = parts.make_checkpoints(datasets);
     if (auto found = checkpoints ? checkpoints->find_latest() : std::nullopt) {
       log::info(fmt::format("Loading checkpoint from iteration {}...", found->iteration));
-      checkpoint::TrainingState state = checkpoints->load(*found, workspace->store);
+      checkpoint::TrainingState state =
+          checkpoints->load(*found, workspace->store, workspace->scaler.type());
       completed = last_saved = state.completed_steps;
       workspace->optimizer.current_step = state.optimizer_step;
+      workspace->scaler.restore(state.scaler.scale, state.scaler.growth, state.scaler.hysteresis);
       return;
     }
     log::info("Initializing training state from scratch...");
+    workspace->scaler.start();
     initialize(workspace->store, parts.model, settings.distributed.initialization_seed);
   }
 
@@ -237,13 +241,14 @@ struct Trainer::Impl {
 
   // ---------------------------------------------------------------- training
 
-  // Without loss scaling no update is skipped: what is not a number goes into the weights, and stays. That is told once, and
-  // nothing is saved any more, so that the last good checkpoint stays the newest.
-  void watch(int64_t i, const StepOutput& out, double gradient_norm) {
-    bool finite = std::isfinite(gradient_norm);
+  // An update that loss scaling skipped leaves everything as it was. Without it none is skipped: what is not a number goes
+  // into the weights, and stays. That is told once, and nothing is saved any more, so that the last good checkpoint stays the
+  // newest.
+  void watch(int64_t i, const StepOutput& out, const optim::StepReport& update) {
+    bool finite = update.skipped || std::isfinite(update.gradient_norm);
     for (const auto& [name, value] : out.losses) {
       if (std::isfinite(value)) continue;
-      finite = false;
+      finite = update.skipped;
       ++nan_iters;
       break;
     }
@@ -267,6 +272,8 @@ struct Trainer::Impl {
     checkpoint::TrainingState state;
     state.completed_steps = completed;
     state.optimizer_step = workspace->optimizer.current_step;
+    const optim::LossScaler& scaler = workspace->scaler;
+    state.scaler = {scaler.type(), scaler.scale(), scaler.growth(), scaler.hysteresis()};
     state.metrics = last_metrics;
     checkpoints->save(state, workspace->store);
     last_saved = completed;
@@ -293,13 +300,20 @@ struct Trainer::Impl {
       const int64_t i = completed + 1;
       last_metrics = config::Node::map();
       StepBatches batches = next_batches(loader, i);
+      batches.input.loss_scale = w.scaler.scale();
       StepOutput out = w.executor.train(batches.input, w.training_schedule);
       const double learning_rate =
           settings.optimizer.learning_rate.at(w.optimizer.current_step + 1);
-      const optim::StepReport update = w.optimizer.step(learning_rate);
-      watch(i, out, update.gradient_norm);
-      losses.add(out.losses);
-      metrics.add(out.metrics);
+      const optim::StepReport update =
+          w.optimizer.step(learning_rate, {w.scaler.scale(), w.scaler.skips_non_finite()});
+      w.scaler.update(update.skipped);
+      watch(i, out, update);
+      if (update.skipped) {
+        ++skipped_iters;
+      } else {
+        losses.add(out.losses);
+        metrics.add(out.metrics);
+      }
       completed = i;
 
       if (t.logs.enabled(i)) {
@@ -310,8 +324,12 @@ struct Trainer::Impl {
         m.model_flops = w.flops.training;
         m.hardware_flops = w.flops.training_hardware;
         Metrics::Training& training = m.training.emplace();
-        training.learning_rate = learning_rate;
-        training.grad_norm = update.gradient_norm;
+        training.loss_scale = w.scaler.scale();
+        if (!update.skipped) {
+          training.learning_rate = learning_rate;
+          training.grad_norm = update.gradient_norm;
+        }
+        training.skipped_iters = std::exchange(skipped_iters, 0);
         training.nan_iters = std::exchange(nan_iters, 0);
         training.step_time_average_ms = milliseconds(now - loop_begin) / double(i - loop_first);
         training.data_wait_ms = (loader.waited_ms() - waited_at_log) / steps;

@@ -19,8 +19,9 @@ bool is_type(const DLDataType& t, int code, int bits) {
 constexpr const char* kNames[kBatchEntries] = {"tokens", "labels", "positions", "documents",
                                                "cu_seqlens"};
 
-// bits 0 stands for the compute type, which is float32.
-bool is_compute_type(const DLDataType& t) { return t.bits == 0 || is_float32(t); }
+// bits 0 stands for the compute type; of a loss or metric, for float32.
+bool is_scalar_type(const DLDataType& t) { return t.bits == 0 || is_float32(t); }
+bool takes_gradient_type(const DLDataType& t) { return t.bits == 0 || is_compute_dtype(t); }
 
 int batch_entry(const model::Layer& layer, const model::Port& port) {
   const auto found = std::find(std::begin(kNames), std::end(kNames), port.name);
@@ -60,7 +61,7 @@ int report(std::vector<Reported>& list, const model::Layer& layer, const model::
 
 void check_value_type(const model::Layer& layer, const model::Port& port) {
   const bool scalar = port.flags & (FASTLLM_PORT_LOSS | FASTLLM_PORT_METRIC);
-  if (scalar && !is_compute_type(port.dtype))
+  if (scalar && !is_scalar_type(port.dtype))
     throw Error(
         Status::kUnsupported,
         fmt::format("layer {}: expected losses and metrics in float32, found {} bits for {}",
@@ -148,12 +149,11 @@ Wiring make_wiring(const model::Description& d) {
     }
   }
   for (size_t v = 0; v < w.values.size(); ++v)
-    if (w.values[v].gradient && !is_compute_type(w.values[v].port->dtype))
-      throw Error(
-          Status::kUnsupported,
-          fmt::format("output {}: expected float32 where a gradient flows, found {} bits; flag it "
-                      "PORT_NO_GRAD if none should",
-                      w.values[v].name, int(w.values[v].port->dtype.bits)));
+    if (w.values[v].gradient && !takes_gradient_type(w.values[v].port->dtype))
+      throw Error(Status::kUnsupported,
+                  fmt::format("output {}: expected float32, bfloat16 or float16 where a gradient "
+                              "flows, found {}; flag it PORT_NO_GRAD if none should",
+                              w.values[v].name, dtype_text(w.values[v].port->dtype)));
   return w;
 }
 

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 
+#include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/base/tensor.hpp"
 #include "core/base/text.hpp"
 
 namespace fastllm::train {
@@ -15,8 +17,12 @@ shard::World world(const DistributedSettings& d) {
   return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel), d.pipeline_first};
 }
 
-shard::StoreOptions store_options(const MultiStageSettings& m) {
+shard::StoreOptions store_options(const Settings& settings) {
+  const MultiStageSettings& m = settings.multi_stage;
   shard::StoreOptions options;
+  const auto training = compute_dtype(settings.distributed.training_dtype);
+  FASTLLM_ASSERT(training.has_value());  // check_supported
+  options.training = *training;
   options.full_precision_gradients = m.full_precision_gradients;
   options.zero_stage = m.zero_stage;
   options.num_weight_buffers = m.num_weight_buffers;
@@ -48,10 +54,11 @@ std::string placement_text(const shard::BufferPlacement& placement) {
 
 Workspace::Workspace(const Settings& settings, model::Model& model)
     : layout(make_layout(settings, model)),
-      store(layout, int(settings.distributed.rank), store_options(settings.multi_stage)),
+      store(layout, int(settings.distributed.rank), store_options(settings)),
       executor(model, store,
                {settings.training.recompute_activations, settings.distributed.training_seed}),
-      optimizer(store, settings.optimizer.adamw) {
+      optimizer(store, settings.optimizer.adamw),
+      scaler(settings.optimizer.scaler) {
   log::info("Weight buffer placement:\n" + placement_text(store.weight_buffers()));
   log::info("Grad buffer placement:\n" + placement_text(store.gradient_buffers()));
   for (const auto& line : shard::allocation_table(layout, store.rank(), store.options()).lines())

@@ -10,6 +10,7 @@
 #include "core/model/model.hpp"
 #include "core/model/schedule.hpp"
 #include "core/optim/adamw.hpp"
+#include "core/optim/loss_scaler.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
 #include "core/train/executor.hpp"
@@ -34,6 +35,7 @@ class Workspace {
   shard::Store store;
   Executor executor;
   optim::AdamW optimizer;
+  optim::LossScaler scaler;
   std::vector<model::Step> training_schedule, evaluation_schedule;
   std::vector<std::string> loss_names;  // each once, in order of definition
   StepFlops flops;

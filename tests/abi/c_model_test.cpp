@@ -273,7 +273,9 @@ TEST_F(CModel, RefusesOtherTypesThanFloat32) {
                      std::vector<DLTensor*>{nullptr});
       },
       ::testing::Throws<Error>(::testing::Property(
-          &Error::what, HasSubstr("layer 0 bind: expected float32 on the CPU"))));
+          &Error::what,
+          HasSubstr("layer 0 bind: expected float32 on the CPU for weights and gradients, found "
+                    "another type or device; set model.distributed.training_dtype to float32"))));
 }
 
 TEST_F(CModel, RefusesASizeItCannotCount) {

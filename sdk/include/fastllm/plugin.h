@@ -138,7 +138,7 @@ enum {
 typedef struct fastllm_port {
   uint32_t size, flags;
   const char* name;
-  DLDataType dtype; /* bits 0: the host's compute type */
+  DLDataType dtype; /* bits 0: the host's compute type; of a loss or metric: float32 */
   int32_t ndim;     /* 0: a scalar */
   const int64_t* shape;
 } fastllm_port;

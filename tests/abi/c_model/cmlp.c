@@ -243,7 +243,8 @@ static fastllm_status bind(fastllm_model* model, int32_t layer, const DLTensor* 
     if (!is_float32_on_cpu(weights[i]) || (gradients[i] && !is_float32_on_cpu(gradients[i]))) {
       return fail(
           FASTLLM_UNSUPPORTED,
-          "expected float32 on the CPU for weights and gradients, found another type or device");
+          "expected float32 on the CPU for weights and gradients, found another type or device; "
+          "set model.distributed.training_dtype to float32");
     }
   }
   for (i = 0; i < parameter_count[layer]; ++i) {

@@ -418,6 +418,28 @@ TEST(TrainingState, RefusesCountersThatCannotBe) {
                 away);
 }
 
+TEST(TrainingState, RefusesAScalerThatCannotBe) {
+  const std::string away = "; move it away to go on from an older checkpoint";
+  const auto refuse = [](const std::string& scaler) {
+    return message_of([&] {
+      TrainingState::from_node(
+          config::parse_yaml(
+              "{completed_steps: 3, optimizer: {current_step: 3, grad_scaler: {" + scaler + "}}}",
+              "test"),
+          "exp/3");
+    });
+  };
+  const std::string scale =
+      "expected metadata.optimizer.grad_scaler.scale, a number above 0, in exp/3, found ";
+  EXPECT_EQ(refuse("type: ConstantGradScaler"), scale + "none" + away);
+  EXPECT_EQ(refuse("type: DynamicGradScaler, scale: 0"), scale + "0" + away);
+  EXPECT_EQ(refuse("type: DynamicGradScaler, scale: -2"), scale + "-2" + away);
+  EXPECT_EQ(refuse("type: DynamicGradScaler, scale: .inf"), scale + "inf" + away);
+  EXPECT_EQ(refuse("type: DynamicGradScaler, scale: 4, growth: -1"),
+            "expected metadata.optimizer.grad_scaler.growth from 0 in exp/3, found -1" + away);
+  EXPECT_EQ(refuse("type: DynamicGradScaler, scale: 4, hysteresis: -7"), "(no error)");
+}
+
 TEST(Convert, EveryHalfAndBrainFloatExactly) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const auto pattern = uint16_t(bits);

@@ -455,7 +455,40 @@ TEST(Settings, ReadsWhatThePartsNeed) {
   EXPECT_EQ(settings.data.dataset(Phase::kTest).get<std::string>("name"), "dummy");
   EXPECT_NEAR(settings.optimizer.learning_rate.at(60), 5.5e-4, 1e-12);
   EXPECT_EQ(settings.optimizer.adamw.beta_2, 0.95);
-  EXPECT_EQ(settings.optimizer.constant_loss_scale, std::nullopt);
+  EXPECT_EQ(settings.optimizer.scaler.kind, optim::ScalerKind::kNone);
+}
+
+TEST(Settings, LossScalingFollowsFromConstantAndType) {
+  const auto scaler = [](const std::string& type, const std::string& keys) {
+    return made("model: {distributed: {training_dtype: " + type +
+                "}}\noptimizer: {gradient_scaler: {" + keys + "}}\n")
+        .optimizer.scaler;
+  };
+  using Kind = optim::ScalerKind;
+  EXPECT_EQ(scaler("float32", "").kind, Kind::kNone);
+  EXPECT_EQ(scaler("bf16", "constant: 0").kind, Kind::kNone);
+  EXPECT_EQ(scaler("bf16", "constant: 2").kind, Kind::kConstant);
+  EXPECT_EQ(scaler("fp16", "constant: 128").constant, 128);
+  EXPECT_EQ(scaler("fp16", "constant: 128").kind, Kind::kConstant);
+  const optim::ScalerOptions plain = scaler("fp16", "constant: 0");
+  EXPECT_EQ(plain.kind, Kind::kDynamic);
+  EXPECT_EQ(plain.initial, 65536);
+  EXPECT_EQ(plain.minimum, 1);
+  EXPECT_EQ(plain.window, 1000);
+  EXPECT_EQ(plain.hysteresis, 2);
+  const optim::ScalerOptions own =
+      scaler("fp16", "initial: 8, minimum: 0.5, window: 3, hysteresis: 4");
+  EXPECT_EQ(own.initial, 8);
+  EXPECT_EQ(own.minimum, 0.5);
+  EXPECT_EQ(own.window, 3);
+  EXPECT_EQ(own.hysteresis, 4);
+}
+
+TEST(Settings, RefusesALossScaleThatFloat32CannotCarry) {
+  const std::string found = error_of("optimizer: {gradient_scaler: {initial: 1e38}}\n");
+  EXPECT_THAT(found,
+              HasSubstr("optimizer.gradient_scaler.initial: expected at most 2^100, since losses "
+                        "and their gradients are float32, found 1e+38; write for example 65536"));
 }
 
 TEST(Settings, NamesTheKeyOfABadLearningRate) {
@@ -522,6 +555,13 @@ TEST(Plan, SaysHowProgressIsKept) {
 
 TEST(Supported, DefaultsAre) { EXPECT_EQ(refusal_of(""), "no error"); }
 
+TEST(Supported, TrainingTypesAndLossScales) {
+  for (const char* type : {"fp32", "bf16", "torch.float16"})
+    EXPECT_EQ(refusal_of(std::string("model: {distributed: {training_dtype: ") + type +
+                         "}}\noptimizer: {gradient_scaler: {constant: 8}}"),
+              "no error");
+}
+
 struct Refusal {
   const char *yaml, *sentence;
 };
@@ -533,17 +573,13 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
        "model.distributed.world_size: world_size = 2 is not supported yet by this version; start "
        "one process, and write "
        "world_size: 1 or leave it out"},
-      {"model: {distributed: {training_dtype: bf16}}",
-       "model.distributed.training_dtype: bfloat16 is not supported yet by this version; write "
-       "training_dtype: float32"},
-      {"model: {distributed: {optimization_dtype: fp64}}",
-       "model.distributed.optimization_dtype: float64 is not supported yet by this version; write "
-       "optimization_dtype: "
-       "float32"},
-      {"optimizer: {gradient_scaler: {constant: 8}}",
-       "optimizer.gradient_scaler.constant: a scale of the loss is not supported yet by this "
-       "version; leave the key out: "
-       "float32 needs none"},
+      {"model: {distributed: {training_dtype: fp64}}",
+       "model.distributed.training_dtype: expected float32, bfloat16 or float16, found float64; "
+       "write for example training_dtype: bfloat16"},
+      {"model: {distributed: {optimization_dtype: bf16}}",
+       "model.distributed.optimization_dtype: expected float32, in which this program keeps "
+       "weights and optimizer state, found bfloat16; write optimization_dtype: float32 or leave "
+       "the key out"},
       {"model: {multi_stage: {debug_layer_outputs: 2}}",
        "model.multi_stage.debug_layer_outputs: logging of tensors is not supported yet by this "
        "version; leave the key "

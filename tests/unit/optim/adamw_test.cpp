@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <memory>
 #include <random>
 
@@ -231,6 +232,65 @@ TEST(AdamW, EverythingFrozenStepsWithoutEffect) {
   EXPECT_EQ(optimizer.step(1).gradient_norm, 0);
   EXPECT_EQ(optimizer.current_step, 1);
   EXPECT_EQ(rig.state("weights"), before);
+}
+
+// A power of two comes out to the last bit, in the norm as in the update.
+TEST(AdamW, TakesTheLossScaleAway) {
+  for (const double clipping : {1.0, 1e9}) {
+    Rig plain(small_shape()), scaled(small_shape());
+    AdamWOptions options;
+    options.gradient_norm_clipping = clipping;
+    AdamW a(plain.store, options), b(scaled.store, options);
+    for (uint32_t step = 0; step < 3; ++step) {
+      plain.fill(step);
+      scaled.fill(step);
+      for (int64_t i = 0; i < scaled.store.flat("grads")->shape[0]; ++i)
+        scaled.store.flat_data("grads")[i] *= 1024;
+      const StepReport expected = a.step(1e-2), found = b.step(1e-2, {1024, true});
+      EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
+      EXPECT_FALSE(found.skipped);
+    }
+    for (const char* state : {"weights", "exp_avgs", "exp_avgs_sq"})
+      EXPECT_EQ(scaled.state(state), plain.state(state)) << state;
+  }
+}
+
+TEST(AdamW, SkipsAnUpdateWithAGradientThatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {infinity, -infinity, std::nanf("")})
+    for (const bool last : {false, true}) {
+      Rig rig(small_shape());
+      AdamW optimizer(rig.store, {});
+      rig.fill(1);
+      optimizer.step(1e-2);  // moments that are not zero
+      rig.fill(2);
+      const Slice slice = last ? make_parameter_groups(rig.layout, 0).back().slices.back()
+                               : make_parameter_groups(rig.layout, 0)[0].slices[0];
+      rig.store.flat_data("grads")[slice.state_begin + (last ? slice.elements - 1 : 0)] = bad;
+      const auto weights = rig.state("weights"), averages = rig.state("exp_avgs"),
+                 squares = rig.state("exp_avgs_sq");
+      rig.store.restore(1);
+      EXPECT_TRUE(optimizer.step(1e-2, {8, true}).skipped);
+      EXPECT_EQ(optimizer.current_step, 1);
+      EXPECT_EQ(rig.state("weights"), weights);
+      EXPECT_EQ(rig.state("exp_avgs"), averages);
+      EXPECT_EQ(rig.state("exp_avgs_sq"), squares);
+      EXPECT_TRUE(rig.store.restored(1)) << "nothing changed, nothing to copy again";
+      // Without the check it goes into the weights, as in the reference.
+      EXPECT_FALSE(optimizer.step(1e-2).skipped);
+      EXPECT_EQ(optimizer.current_step, 2);
+    }
+}
+
+// The largest floats have a finite sum of squares: not one of them is taken for infinite.
+TEST(AdamW, LargeGradientsAreFinite) {
+  Rig rig(small_shape());
+  rig.fill(1);
+  const int64_t n = rig.store.flat("grads")->shape[0];
+  std::fill_n(rig.store.flat_data("grads"), n, std::numeric_limits<float>::max());
+  AdamW optimizer(rig.store, {});
+  EXPECT_FALSE(optimizer.step(1e-2, {65536, true}).skipped);
+  for (const float weight : rig.state("weights")) ASSERT_TRUE(std::isfinite(weight));
 }
 
 TEST(AdamW, InvalidatesTheBuffers) {

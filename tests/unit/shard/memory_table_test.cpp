@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "core/base/file.hpp"
+#include "core/base/tensor.hpp"
 #include "core/shard/store.hpp"
 #include "tests/support/gpt_description.hpp"
 
@@ -43,6 +44,26 @@ TEST(AllocationTable, LinesWithFrozenMlp) {
       ElementsAre(">>> Allocating 14 weight buffers (692.54 MiB)",
                   ">>> Allocating 14 grad buffers (308.30 MiB)",
                   ">>> Allocating 4 shards (1,617.44 MiB)", "Total allocated: 2,618.27 MiB"));
+}
+
+// Half the bytes of weight buffers, and of gradient buffers when they are not float32.
+TEST(AllocationTable, LinesInSixteenBits) {
+  const model::Description d = gpt_description({});
+  for (const DLDataType type : {kBfloat16, kFloat16}) {
+    StoreOptions options;
+    options.training = type;
+    EXPECT_THAT(
+        allocation_table(Layout(d, {}, {}), 0, options).lines(),
+        ElementsAre(">>> Allocating 14 weight buffers (346.27 MiB)",
+                    ">>> Allocating 14 grad buffers (692.54 MiB)",
+                    ">>> Allocating 4 shards (2,770.14 MiB)", "Total allocated: 3,808.94 MiB"));
+    options.full_precision_gradients = false;
+    EXPECT_THAT(
+        allocation_table(Layout(d, {}, {}), 0, options).lines(),
+        ElementsAre(">>> Allocating 14 weight buffers (346.27 MiB)",
+                    ">>> Allocating 14 grad buffers (346.27 MiB)",
+                    ">>> Allocating 4 shards (2,770.14 MiB)", "Total allocated: 3,462.68 MiB"));
+  }
 }
 
 TEST(AllocationTable, InferenceHasWeightsAlone) {
@@ -118,8 +139,9 @@ std::vector<Case> grid() {
       number("num-grad-buffers", 3);
     }
     if (i % 5 == 2) {
-      c.store.training = {kDLBfloat, 16, 1};
-      flag("--training-dtype bfloat16");
+      const bool brain = i % 3 > 0;
+      c.store.training = brain ? kBfloat16 : kFloat16;
+      flag(brain ? "--training-dtype bfloat16" : "--training-dtype float16");
       if (i % 2) {
         c.store.full_precision_gradients = false;
         flag("--no-full-precision-gradients");

@@ -8,6 +8,8 @@
 #include <numeric>
 
 #include "core/base/error.hpp"
+#include "core/base/half.hpp"
+#include "core/base/tensor.hpp"
 #include "tests/support/gpt_description.hpp"
 
 namespace fastllm::shard {
@@ -205,17 +207,124 @@ std::string refusal(const model::Description& d, const World& world, const Store
   return "(accepted)";
 }
 
+float number(const DLTensor* tensor, int64_t i) {
+  if (tensor->dtype.bits == 32) return static_cast<const float*>(tensor->data)[i];
+  const uint16_t stored = static_cast<const uint16_t*>(tensor->data)[i];
+  return tensor->dtype.code == kDLBfloat ? from_bfloat16(stored) : from_float16(stored);
+}
+
+// Shards stay float32; what the layers see is their rounded copy, group by group, stage by stage.
+TEST(Store, BuffersInTheTrainingTypeHoldRoundedShards) {
+  for (const DLDataType type : {kBfloat16, kFloat16}) {
+    test::GptShape shape = small_shape();
+    shape.scales["norm"] = {0};  // a frozen group behind the trainable one
+    StoreOptions options;
+    options.training = type;
+    Rig rig(shape, options);
+    EXPECT_EQ(rig.store.flat("weights")->dtype.bits, 32);
+    float* shard = rig.store.flat_data("weights");
+    for (int64_t i = 0; i < rig.store.flat("weights")->shape[0]; ++i)
+      shard[i] = 1 + float(i) * 0x1p-14f;
+    int64_t compared = 0, changed = 0;
+    for (const Stage& stage : rig.layout.stages()) {
+      rig.store.restore(stage.index);
+      for (size_t g = 0; g < stage.groups.size(); ++g) {
+        const float* from = shard + rig.layout.shard_begin(0, "weights", stage.index, int(g));
+        for (const Piece& piece : stage.groups[g].pieces) {
+          const DLTensor* weight = rig.store.weight(piece.parameter);
+          ASSERT_TRUE(same_dtype(weight->dtype, type));
+          for (int64_t i = 0; i < piece.end - piece.begin; ++i) {
+            const float value = from[piece.begin + i];
+            const float rounded = type.code == kDLBfloat ? from_bfloat16(to_bfloat16(value))
+                                                         : from_float16(to_float16(value));
+            ASSERT_EQ(number(weight, i), rounded);
+            ++compared;
+            changed += rounded != value;
+          }
+        }
+      }
+    }
+    EXPECT_EQ(compared, rig.layout.parameters_total());
+    EXPECT_GT(changed, compared / 2);
+  }
+}
+
+TEST(Store, ReduceWidensAndAddsInFloat32) {
+  for (const bool full : {true, false}) {
+    StoreOptions options;
+    options.training = kBfloat16;
+    options.full_precision_gradients = full;
+    Rig rig(small_shape(), options);
+    const DLDataType type = full ? kFloat32 : kBfloat16;
+    const int bias = rig.parameter("layers.1.self_attn.query.bias");
+    ASSERT_TRUE(same_dtype(rig.store.gradient(bias)->dtype, type));
+    auto touch = [&](float value) {  // every gradient of the stage
+      for (const Group& group : rig.layout.stages()[1].groups)
+        for (const Piece& piece : group.pieces) {
+          DLTensor* gradient = rig.store.gradient(piece.parameter);
+          for (int64_t i = 0; i < piece.end - piece.begin; ++i) {
+            if (full)
+              static_cast<float*>(gradient->data)[i] = value;
+            else
+              static_cast<uint16_t*>(gradient->data)[i] = to_bfloat16(value);
+          }
+          rig.store.overwrite_flags()[piece.parameter] = 0;
+        }
+    };
+    touch(256);
+    rig.store.reduce(1, false);
+    touch(1);
+    rig.store.reduce(1, true);
+    const float* shard = rig.store.flat_data("grads") + rig.layout.shard_begin(0, "grads", 1, 0);
+    EXPECT_EQ(shard[0], 257) << "bfloat16 would have kept 256";
+    EXPECT_EQ(shard[rig.layout.stages()[1].groups[0].count - 1], 257);
+  }
+}
+
+TEST(Store, AnUntouchedGradientIsZeroInItsOwnType) {
+  StoreOptions options;
+  options.training = kFloat16;
+  options.full_precision_gradients = false;
+  model::Description d = test::gpt_description(small_shape());
+  for (model::Parameter& p : d.parameters) p.flags |= FASTLLM_PARAM_UNUSED;
+  const Layout layout(d, {}, {});
+  Store store(layout, 0, options);
+  const Group& group = layout.stages()[1].groups[0];
+  auto* bits = static_cast<uint16_t*>(store.gradient(group.pieces[0].parameter)->data);
+  std::fill_n(bits, group.count, uint16_t(0x7e00));  // NaN from an earlier step
+  store.reduce(1, false);
+  const float* shard = store.flat_data("grads") + layout.shard_begin(0, "grads", 1, 0);
+  EXPECT_TRUE(std::all_of(shard, shard + group.count, [](float x) { return x == 0; }));
+}
+
 TEST(Store, RefusesWhatThisVersionDoesNotRun) {
   model::Description d = test::gpt_description(small_shape());
   EXPECT_THAT(refusal(d, {1, 1, 2}, {}, Status::kUnsupported),
               HasSubstr("expected a world of one rank, found 2"));
-  StoreOptions half;
-  half.training = {kDLBfloat, 16, 1};
-  EXPECT_THAT(refusal(d, {}, half, Status::kUnsupported),
-              HasSubstr("expected float32 as training and optimization type, found a 16-bit type"));
-  d.parameters[2].dtype = {kDLFloat, 64, 1};
-  EXPECT_THAT(refusal(d, {}, {}, Status::kUnsupported),
-              HasSubstr(d.parameters[2].name + ": expected the compute type, found a 64-bit type"));
+  StoreOptions options;
+  options.training = {kDLFloat, 64, 1};
+  EXPECT_EQ(refusal(d, {}, options, Status::kUnsupported),
+            "expected float32, bfloat16 or float16 as training type, found float64; set "
+            "model.distributed.training_dtype to one of them");
+  options = {};
+  options.optimization = kBfloat16;
+  EXPECT_EQ(refusal(d, {}, options, Status::kUnsupported),
+            "expected float32 as optimization type, found bfloat16; set "
+            "model.distributed.optimization_dtype to float32");
+}
+
+TEST(Store, AModelMayFixTheTypeItComputesIn) {
+  model::Description d = test::gpt_description(small_shape());
+  d.parameters[2].dtype = kFloat32;
+  EXPECT_EQ(refusal(d, {}, {}, Status::kUnsupported), "(accepted)");
+  StoreOptions brain;
+  brain.training = kBfloat16;
+  EXPECT_EQ(refusal(d, {}, brain, Status::kUnsupported),
+            "parameter " + d.parameters[2].name +
+                ": expected the training type, bfloat16, found that the model fixes float32 for "
+                "it; set model.distributed.training_dtype to float32");
+  d.parameters[2].dtype = kBfloat16;
+  EXPECT_EQ(refusal(d, {}, brain, Status::kUnsupported), "(accepted)");
 }
 
 TEST(Store, SaysHowMuchMemoryWasMissing) {

@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <set>
 
+#include "core/base/half.hpp"
+#include "core/base/tensor.hpp"
 #include "core/train/initialize.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
@@ -175,6 +178,83 @@ TEST(Executor, LossScaleMultipliesGradientsAlone) {
   std::vector<float> expected = plain.gradients();
   for (float& g : expected) g *= 8;
   EXPECT_EQ(scaled.gradients(), expected);
+}
+
+// ---------------------------------------------------------------- other training types
+
+RigOptions in_type(DLDataType type, bool full_precision_gradients = true) {
+  RigOptions options;
+  options.store.training = type;
+  options.store.full_precision_gradients = full_precision_gradients;
+  return options;
+}
+
+TEST(Executor, PortsWithoutATypeHaveTheTrainingTypeAndLossesFloat32) {
+  for (const DLDataType type : {kFloat32, kBfloat16, kFloat16}) {
+    Rig rig(in_type(type));
+    int seen = 0;
+    rig.executor.observer = [&](const std::string& name, const DLTensor& tensor, bool) {
+      const bool scalar = name.find("loss") != std::string::npos ||
+                          name.find("energy") != std::string::npos ||
+                          name.find("accuracy") != std::string::npos;
+      EXPECT_TRUE(same_dtype(tensor.dtype, scalar ? kFloat32 : type)) << name;
+      ++seen;
+    };
+    rig.train({make_batch(1, 4, 1)}, 1, 1);
+    EXPECT_EQ(seen, 10 + 7);  // outputs, and gradients of outputs
+  }
+}
+
+// The toy model rounds where it stores, so what is left is one rounding a value on the way: eps of
+// the type, times a few for the depth.
+TEST(Executor, SixteenBitsAgreeWithFloat32WithinTheirRounding) {
+  const std::vector<data::Batch> batches{make_batch(2, 5, 1), make_batch(2, 5, 2, 3)};
+  Rig exact;
+  const StepOutput expected = exact.train(batches, 2, 1);
+  const std::vector<float> gradients = exact.gradients();
+  for (const auto& [type, epsilon] : {std::pair{kBfloat16, 0x1p-8}, {kFloat16, 0x1p-11}})
+    for (const bool full : {true, false}) {
+      Rig rig(in_type(type, full));
+      const StepOutput found = rig.train(batches, 2, 1);
+      for (const auto& [name, loss] : expected.losses)
+        EXPECT_NEAR(found.losses.at(name), loss, 4 * epsilon * loss) << name;
+      const std::vector<float> other = rig.gradients();
+      double difference = 0, size = 0;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        difference += std::pow(double(gradients[i]) - double(other[i]), 2);
+        size += std::pow(double(gradients[i]), 2);
+      }
+      EXPECT_LT(std::sqrt(difference / size), 4 * epsilon);
+      EXPECT_GT(difference, 0);
+    }
+}
+
+// The gradient of a value with two readers is their sum, rounded to the value's type.
+TEST(Executor, GradientsOfSeveralReadersAddInTheTrainingType) {
+  Rig rig(in_type(kBfloat16));
+  int checked = 0;
+  rig.executor.observer = [&](const std::string& name, const DLTensor& tensor, bool backward) {
+    if (!backward || name != "embed.embedded") return;  // read by block_0 and by the gate
+    EXPECT_TRUE(same_dtype(tensor.dtype, kBfloat16));
+    for (int64_t i = 0; i < 4 * 6; ++i)
+      EXPECT_TRUE(std::isfinite(from_bfloat16(static_cast<const uint16_t*>(tensor.data)[i])));
+    ++checked;
+  };
+  rig.train({make_batch(1, 4, 1)}, 1, 1);
+  EXPECT_EQ(checked, 1);
+}
+
+TEST(Executor, RecomputationGivesTheSameBitsInSixteenBits) {
+  for (const DLDataType type : {kBfloat16, kFloat16}) {
+    RigOptions options = in_type(type, false);
+    options.model.dropout = 0.3f;
+    Rig plain(options);
+    options.executor.recompute = true;
+    Rig recomputed(options);
+    const std::vector<data::Batch> batches{make_batch(2, 5, 1), make_batch(2, 5, 2)};
+    EXPECT_EQ(plain.train(batches, 2, 1).losses, recomputed.train(batches, 2, 1).losses);
+    EXPECT_EQ(plain.gradients(), recomputed.gradients());
+  }
 }
 
 TEST(Executor, MicroBatchesAgreeWithOneBatch) {
@@ -536,7 +616,8 @@ TEST(Executor, RefusesWhatItCannotDeliver) {
         d.layers[1].outputs[0].dtype = d.layers[2].inputs[0].dtype =
             d.layers[4].inputs[0].dtype = {kDLFloat, 64, 1};
       }),
-      HasSubstr("output embed.embedded: expected float32 where a gradient flows, found 64 bits"));
+      HasSubstr("output embed.embedded: expected float32, bfloat16 or float16 where a gradient "
+                "flows, found float64; flag it PORT_NO_GRAD if none should"));
   EXPECT_THAT(
       refusal([](Description& d) {
         for (auto& layer : d.layers)

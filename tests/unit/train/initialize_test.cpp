@@ -8,6 +8,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/base/tensor.hpp"
 #include "core/train/random.hpp"
 #include "tests/support/gpt_description.hpp"
 #include "tests/unit/train/toy_model.hpp"
@@ -195,6 +196,26 @@ TEST(Initialize, GivesEachKindItsValues) {
   EXPECT_THAT(found[3], testing::Each(testing::AllOf(testing::Ge(2.0f), testing::Lt(3.0f))));
   const float shift = float(stream_key(1, d.parameters[4].name) % 3);
   for (size_t i = 0; i < found[4].size(); ++i) EXPECT_EQ(found[4][i], float(i % 7) + shift);
+}
+
+// Values are made in float32 in the shards, whatever the training type: runs of different types
+// start from the same weights, also those that the plugin makes.
+TEST(Initialize, TheTrainingTypeDoesNotChangeMasterWeights) {
+  model::Description d = description();
+  d.parameters[4].init = FASTLLM_INIT_PLUGIN;
+  std::vector<float> expected;
+  for (const DLDataType type : {kFloat32, kBfloat16, kFloat16}) {
+    Described model(d);
+    const shard::Layout layout(model.description(), {}, {});
+    shard::StoreOptions options;
+    options.training = type;
+    shard::Store store(layout, 0, options);
+    initialize(store, model, 1);
+    const float* weights = store.flat_data("weights");
+    const std::vector<float> found(weights, weights + store.flat("weights")->shape[0]);
+    if (expected.empty()) expected = found;
+    EXPECT_EQ(found, expected) << dtype_text(type);
+  }
 }
 
 TEST(Initialize, DependsOnSeedAndNameAlone) {

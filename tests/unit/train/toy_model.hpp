@@ -1,5 +1,6 @@
 // A small language model in plain loops that implements model::Model: for tests of the executor. It counts its calls, reads its
 // inputs again in backward (so a released one shows), writes or adds exactly as the overwrite flags say, and can fail on demand.
+// Computes in any training type: it reads and writes what its tensors are, in between is double.
 //
 //   scale (preprocessing): positions -> scale      embed: tokens -> hidden         blocks: hidden -> hidden
 //   gate: hidden of embed and the last block, scale -> hidden (a second reader of embed's output)
@@ -10,6 +11,7 @@
 #include <stdexcept>
 
 #include "core/base/error.hpp"
+#include "core/base/half.hpp"
 #include "core/model/model.hpp"
 
 struct fastllm_saved {
@@ -84,7 +86,7 @@ class ToyModel : public model::Model {
         head(layer, in, out, *saved);
         break;
       case kDead:
-        std::copy_n(f(in[0]), size(in[0]), f(out[0]));
+        for (int64_t i = 0; i < size(in[0]); ++i) put(out[0], i, f(in[0])[i]);
         break;
     }
     if (!(call.flags & FASTLLM_SAVE)) return {};
@@ -126,7 +128,7 @@ class ToyModel : public model::Model {
     delete saved;
   }
   void init(int, int, const fastllm_call& call, DLTensor* weight) override {
-    for (int64_t i = 0; i < size(weight); ++i) f(weight)[i] = float(i % 7) + float(call.seed % 3);
+    for (int64_t i = 0; i < size(weight); ++i) put(weight, i, float(i % 7) + float(call.seed % 3));
   }
   model::Flops flops(int, int64_t, int64_t) override { return {}; }
 
@@ -136,7 +138,26 @@ class ToyModel : public model::Model {
   bool logits_made = false;
 
  private:
-  static float* f(const DLTensor* t) { return static_cast<float*>(t->data); }
+  // Elements of a float32, bfloat16 or float16 tensor.
+  struct Floats {
+    const DLTensor* t;
+    float operator[](int64_t i) const {
+      if (t->dtype.bits == 32) return static_cast<const float*>(t->data)[i];
+      const uint16_t stored = static_cast<const uint16_t*>(t->data)[i];
+      return t->dtype.code == kDLBfloat ? from_bfloat16(stored) : from_float16(stored);
+    }
+  };
+  static Floats f(const DLTensor* t) { return {t}; }
+  static void put(const DLTensor* t, int64_t i, float value) {
+    if (t->dtype.bits == 32)
+      static_cast<float*>(t->data)[i] = value;
+    else
+      static_cast<uint16_t*>(t->data)[i] =
+          t->dtype.code == kDLBfloat ? to_bfloat16(value) : to_float16(value);
+  }
+  static void put_all(const DLTensor* t, const std::vector<double>& values) {
+    for (size_t i = 0; t && i < values.size(); ++i) put(t, int64_t(i), float(values[i]));
+  }
   static const int64_t* ids(const DLTensor* t) { return static_cast<const int64_t*>(t->data); }
   static int64_t size(const DLTensor* t) {
     int64_t n = 1;
@@ -236,17 +257,17 @@ class ToyModel : public model::Model {
     DLTensor* g = gradients_[layer][p];
     if (!g) return;
     for (size_t i = 0; i < gradient.size(); ++i)
-      f(g)[i] = (call.overwrite[p] ? 0 : f(g)[i]) + float(gradient[i]);
+      put(g, int64_t(i), (call.overwrite[p] ? 0 : f(g)[int64_t(i)]) + float(gradient[i]));
   }
 
   void scale(std::span<const DLTensor* const> in, std::span<DLTensor* const> out) {
-    for (int64_t t = 0; t < size(in[0]); ++t) f(out[0])[t] = 1 + 0.1f * float(ids(in[0])[t]);
+    for (int64_t t = 0; t < size(in[0]); ++t) put(out[0], t, 1 + 0.1f * float(ids(in[0])[t]));
   }
 
   void embed(int layer, std::span<const DLTensor* const> in, std::span<DLTensor* const> out) {
     for (int64_t t = 0; t < size(in[0]); ++t)
       for (int64_t k = 0; k < o_.width; ++k)
-        f(out[0])[t * o_.width + k] = f(weights_[layer][0])[ids(in[0])[t] * o_.width + k];
+        put(out[0], t * o_.width + k, f(weights_[layer][0])[ids(in[0])[t] * o_.width + k]);
   }
   void embed_backward(int layer, const fastllm_call& call, const fastllm_saved& saved,
                       std::span<const DLTensor* const> d_out) {
@@ -271,12 +292,12 @@ class ToyModel : public model::Model {
         const uint64_t draw = (call.seed + uint64_t(t * w + i)) * 0x9e3779b97f4a7c15;
         const bool drop = !(call.flags & FASTLLM_EVAL) && double(draw >> 40) < o_.dropout * 0x1p24;
         const double keep = drop ? 0 : (call.flags & FASTLLM_EVAL) ? 1 : 1 / (1 - o_.dropout);
-        f(out[0])[t * w + i] = float(y * keep);
+        put(out[0], t * w + i, float(y * keep));
         saved.values.push_back(float(y));
         saved.values.push_back(float(keep));
         energy += y * y;
       }
-    if (o_.auxiliary) *f(out[1]) = float(energy / double(tokens * w));
+    if (o_.auxiliary) put(out[1], 0, float(energy / double(tokens * w)));
   }
   void block_backward(int layer, const fastllm_call& call, const fastllm_saved& saved,
                       std::span<const DLTensor* const> d_out, std::span<DLTensor* const> d_in) {
@@ -286,7 +307,7 @@ class ToyModel : public model::Model {
       for (int64_t i = 0; i < w; ++i) {
         const double y = saved.values[2 * (t * w + i)], keep = saved.values[2 * (t * w + i) + 1];
         double dy = d_out[0] ? f(d_out[0])[t * w + i] * keep : 0;
-        if (o_.auxiliary) dy += *f(d_out[1]) * 2 * y / double(tokens * w);
+        if (o_.auxiliary) dy += f(d_out[1])[0] * 2 * y / double(tokens * w);
         const double ds = dy * (1 - y * y);
         db[i] += ds;
         for (int64_t j = 0; j < w; ++j) {
@@ -296,14 +317,14 @@ class ToyModel : public model::Model {
       }
     give(layer, 0, call, dw);
     give(layer, 1, call, db);
-    if (d_in[0]) std::copy(dx.begin(), dx.end(), f(d_in[0]));
+    put_all(d_in[0], dx);
   }
 
   // out = scale * a * (1 + b)
   void gate(std::span<const DLTensor* const> in, std::span<DLTensor* const> out) {
     const DLTensor* s = in.back();
     for (int64_t i = 0; i < size(in[0]); ++i)
-      f(out[0])[i] = f(s)[i / o_.width] * f(in[0])[i] * (1 + (o_.blocks ? f(in[1])[i] : 0));
+      put(out[0], i, f(s)[i / o_.width] * f(in[0])[i] * (1 + (o_.blocks ? f(in[1])[i] : 0)));
   }
   void gate_backward(const fastllm_saved& saved, std::span<const DLTensor* const> d_out,
                      std::span<DLTensor* const> d_in) {
@@ -311,8 +332,8 @@ class ToyModel : public model::Model {
                    *s = saved.inputs.back();
     for (int64_t i = 0; i < size(a); ++i) {
       const float d = f(d_out[0])[i] * f(s)[i / o_.width];
-      if (d_in[0]) f(d_in[0])[i] = d * (1 + (b ? f(b)[i] : 0));
-      if (b && d_in[1]) f(d_in[1])[i] = d * f(a)[i];
+      if (d_in[0]) put(d_in[0], i, d * (1 + (b ? f(b)[i] : 0)));
+      if (b && d_in[1]) put(d_in[1], i, d * f(a)[i]);
     }
   }
 
@@ -332,7 +353,7 @@ class ToyModel : public model::Model {
           logits[c] += double(f(weights_[layer][0])[c * w + k]) * f(in[0])[t * w + k];
         sum += std::exp(logits[c]);
         if (logits[c] > logits[best]) best = c;
-        if (out[2]) f(out[2])[t * v + c] = float(logits[c]);
+        if (out[2]) put(out[2], t * v + c, float(logits[c]));
       }
       for (int64_t c = 0; c < v; ++c) saved.values.push_back(float(std::exp(logits[c]) / sum));
       const int64_t label = ids(in[1])[t];
@@ -340,8 +361,8 @@ class ToyModel : public model::Model {
       loss += std::log(sum) - logits[label];
       right += best == label;
     }
-    *f(out[0]) = float(loss);
-    *f(out[1]) = float(right);
+    put(out[0], 0, float(loss));
+    put(out[1], 0, float(right));
   }
   void head_backward(int layer, const fastllm_call& call, const fastllm_saved& saved,
                      std::span<const DLTensor* const> d_out, std::span<DLTensor* const> d_in) {
@@ -353,7 +374,7 @@ class ToyModel : public model::Model {
       const int64_t label = ids(saved.inputs[1])[t];
       if (label < 0) continue;
       for (int64_t c = 0; c < v; ++c) {
-        const double d = *f(d_out[0]) * (saved.values[t * v + c] - (c == label));
+        const double d = f(d_out[0])[0] * (saved.values[t * v + c] - (c == label));
         for (int64_t k = 0; k < w; ++k) {
           dw[c * w + k] += d * f(saved.inputs[0])[t * w + k];
           dx[t * w + k] += d * f(weights_[layer][0])[c * w + k];
@@ -361,7 +382,7 @@ class ToyModel : public model::Model {
       }
     }
     give(layer, 0, call, dw);
-    if (d_in[0]) std::copy(dx.begin(), dx.end(), f(d_in[0]));
+    put_all(d_in[0], dx);
   }
 
   const ToyOptions o_;

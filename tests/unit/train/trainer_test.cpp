@@ -1,9 +1,11 @@
 // The loop with a toy model in plain loops: what is saved and evaluated when, what a stop does, what is printed.
 #include "core/train/trainer.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
-
 #include <unistd.h>
+
+#include <cmath>
 
 #include <sstream>
 
@@ -145,6 +147,65 @@ TEST_F(TrainerTest, WhatIsNoNumberIsToldOnceAndCounted) {
   EXPECT_EQ(run(), Outcome::kCompleted);
   EXPECT_EQ(lines("Expected finite losses and gradients").size(), 1u);
   EXPECT_THAT(lines("PhaseType.training @").back(), HasSubstr("nan iterations:   2"));
+}
+
+// ---------------------------------------------------------------- loss scaling
+
+TEST_F(TrainerTest, ADynamicScaleComesDownUntilGradientsFit) {
+  settings.distributed.training_dtype = "float16";
+  settings.optimizer.scaler = {
+      .kind = optim::ScalerKind::kDynamic, .initial = 0x1p40, .window = 1000, .hysteresis = 2};
+  settings.training.train_iters = 40;
+  settings.training.logs = Interval(40, 0);
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  const auto scales = lines("Setting loss scale to");
+  ASSERT_GT(scales.size(), 10u);  // float16 ends at 65504
+  ASSERT_LT(scales.size(), 40u);
+  EXPECT_THAT(scales[0], HasSubstr("Setting loss scale to 1099511627776.0"));
+  EXPECT_THAT(scales[1], HasSubstr("Setting loss scale to 549755813888.0"));
+  const std::string line = lines("PhaseType.training @").back();
+  // The first failure only used up the hysteresis; each of the others halved the scale.
+  EXPECT_THAT(line, HasSubstr("skipped iterations: " + fmt::format("{:3}", scales.size())));
+  EXPECT_THAT(line, HasSubstr(fmt::format("loss scale: {:5.0f}",
+                                          0x1p40 / std::pow(2.0, double(scales.size() - 1)))));
+  EXPECT_THAT(line, HasSubstr("nan iterations:   0"));
+  EXPECT_THAT(line, Not(HasSubstr("grad norm: nan")));
+  EXPECT_TRUE(lines("Expected finite losses").empty());
+}
+
+TEST_F(TrainerTest, ASkippedUpdateIsLeftOutOfTheLine) {
+  settings.distributed.training_dtype = "float16";
+  settings.optimizer.scaler = {.kind = optim::ScalerKind::kConstant, .constant = 0x1p60};
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  EXPECT_THAT(lines("Setting loss scale to"),
+              ElementsAre(HasSubstr("Setting loss scale to 1.152921504606847e+18")));
+  for (const std::string& line : lines("PhaseType.training @")) {
+    EXPECT_THAT(line, HasSubstr("skipped iterations:   2"));
+    EXPECT_THAT(line, HasSubstr("learning rate: nan"));
+    EXPECT_THAT(line, HasSubstr("grad norm: nan"));
+    EXPECT_THAT(line, HasSubstr("| loss: nan"));
+  }
+}
+
+// A scale that is a power of two comes out of the update to the last bit.
+TEST_F(TrainerTest, AConstantScaleChangesNothingElse) {
+  run();
+  std::vector<std::string> plain = lines("PhaseType.training @");
+  log::set_file({});
+  settings.optimizer.scaler = {.kind = optim::ScalerKind::kConstant, .constant = 256};
+  log::set_file(folder.path() / "log.txt");
+  run();
+  std::vector<std::string> scaled = lines("PhaseType.training @");
+  scaled.erase(scaled.begin(), scaled.begin() + std::ptrdiff_t(plain.size()));
+  ASSERT_EQ(scaled.size(), plain.size());
+  auto numbers = [](const std::string& line) {  // norm and losses
+    const size_t norm = line.find("grad norm"), skipped = line.find("skipped");
+    return line.substr(norm, skipped - norm) + line.substr(line.find("| energy"));
+  };
+  for (size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(numbers(scaled[i]), numbers(plain[i]));
+    EXPECT_THAT(scaled[i], HasSubstr("loss scale:   256"));
+  }
 }
 
 TEST_F(TrainerTest, NothingToTrainIsFine) {
