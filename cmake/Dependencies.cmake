@@ -7,6 +7,16 @@ find_package(fmt REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 find_package(Boost 1.74 REQUIRED COMPONENTS filesystem program_options)
+# Debian's package of the library has no CMake file.
+find_path(FASTLLM_SENTENCEPIECE_INCLUDE sentencepiece_processor.h)
+find_library(FASTLLM_SENTENCEPIECE_LIBRARY sentencepiece)
+if(NOT FASTLLM_SENTENCEPIECE_INCLUDE OR NOT FASTLLM_SENTENCEPIECE_LIBRARY)
+  message(FATAL_ERROR "expected the SentencePiece library with its header, found none; run scripts/setup.sh, or install "
+    "libsentencepiece-dev")
+endif()
+add_library(SentencePiece::sentencepiece SHARED IMPORTED)
+set_target_properties(SentencePiece::sentencepiece PROPERTIES IMPORTED_LOCATION ${FASTLLM_SENTENCEPIECE_LIBRARY}
+  INTERFACE_INCLUDE_DIRECTORIES ${FASTLLM_SENTENCEPIECE_INCLUDE})
 if(FASTLLM_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

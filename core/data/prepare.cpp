@@ -12,11 +12,11 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/data/byte_tokenizer.hpp"
 #include "core/data/ordered_workers.hpp"
 #include "core/data/prepare_encode.hpp"
 #include "core/data/prepared_shards.hpp"
 #include "core/data/splits.hpp"
+#include "core/data/tokenizer.hpp"
 #include "core/data/work_folder.hpp"
 
 namespace fastllm::data {
@@ -37,13 +37,6 @@ void check(const PrepareOptions& options) {
   };
   if (options.output_path.empty())
     throw Error(Status::kInvalid, "expected output_path, found none; name a folder");
-  if (options.tokenizer != byte_tokenizer::kName) {
-    throw Error(
-        Status::kUnsupported,
-        fmt::format("expected the tokenizer '{}', found '{}'; pretrained tokenizers are not "
-                    "read yet: tokenize elsewhere and give JSON lines {{\"tokens\": [...]}}",
-                    byte_tokenizer::kName, options.tokenizer));
-  }
   at_least("tokens_per_shard", options.tokens_per_shard, kLeastTokensPerShard);
   at_least("workers", options.workers, 1);
   if (options.workers > kMostWorkers) {
@@ -78,12 +71,29 @@ void check(const PrepareOptions& options) {
   }
 }
 
-EncodeSettings encode_settings(const PrepareOptions& options) {
-  EncodeSettings settings{options.text_field, options.spans_field, options.vocab_size,
+EncodeSettings encode_settings(const PrepareOptions& options, const Tokenizer& tokenizer) {
+  EncodeSettings settings{&tokenizer, options.text_field, options.spans_field, options.vocab_size,
                           TokenType::kInt16};
-  int64_t vocabulary = options.vocab_size > 0 ? options.vocab_size : byte_tokenizer::kVocabulary;
+  int64_t vocabulary = options.vocab_size > 0 ? options.vocab_size : tokenizer.vocabulary();
   settings.type = options.token_type.value_or(token_type_for_vocabulary(vocabulary));
   return settings;
+}
+
+// An output that is replaced must not be what it is made from.
+void check_inputs_outside(const std::vector<InputFile>& files, const fs::path& output) {
+  std::error_code ignored;
+  fs::path inside = fs::weakly_canonical(output, ignored);
+  for (const InputFile& file : files) {
+    fs::path real = fs::weakly_canonical(file.path, ignored);
+    if (std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first ==
+        inside.end()) {
+      throw Error(
+          Status::kInvalid,
+          fmt::format("expected inputs outside of the output {}, found {} in it; name fewer "
+                      "inputs or another output_path",
+                      output.string(), file.path.string()));
+    }
+  }
 }
 
 // Names an output may hold: what an overwrite may remove.
@@ -175,20 +185,19 @@ PrepareReport prepare(const PrepareOptions& options,
                               options.output_path.string()));
     }
   };
+  std::shared_ptr<const Tokenizer> tokenizer =
+      open_tokenizer({options.tokenizer, {}, options.workers, options.python});
   std::vector<InputFile> files = list_inputs(options.inputs, options.format, options.exclude);
-  std::vector<InputBlock> blocks = cut_into_blocks(files, options.block_bytes);
+  std::vector<InputBlock> blocks =
+      cut_into_blocks(files, options.block_bytes, tokenizer->is_concatenative());
   WorkFolder folder(options.output_path, options.overwrite, is_output_name);
+  check_inputs_outside(files, options.output_path);
 
   PrepareReport report;
-  for (const InputFile& file : files) report.input_bytes += file.bytes;
+  for (const InputFile& file : files) report.input_bytes += file.state.bytes;
   report.files = int64_t(files.size());
-  for (const fs::path& leftover : folder.leftovers()) {
-    report.warnings.push_back(
-        fmt::format("{} was left by a preparation that was interrupted; remove it when none is "
-                    "running",
-                    leftover.string()));
-  }
-  EncodeSettings settings = encode_settings(options);
+  report.warnings = folder.notes();
+  EncodeSettings settings = encode_settings(options, *tokenizer);
   report.token_type = settings.type;
 
   std::vector<std::unique_ptr<PreparedShards>> groups;
@@ -199,17 +208,16 @@ PrepareReport prepare(const PrepareOptions& options,
   }
   Distributor distributor(groups, options.holdout_every, token_type_info(settings.type).bytes);
   {
-    OrderedWorkers<EncodedBlock> workers(int64_t(blocks.size()), options.workers,
-                                         int64_t(options.workers) * kBlocksAhead,
-                                         [&](int64_t number) {
-                                           const InputBlock& block = blocks[size_t(number)];
-                                           return encode_block(files[block.file], block, settings);
-                                         });
+    // A thread that waits for a process leaves its core to another, which reads and parses.
+    int threads = options.workers + (tokenizer->is_remote() ? 1 : 0);
+    OrderedWorkers<EncodedBlock> workers(
+        int64_t(blocks.size()), threads, int64_t(threads) * kBlocksAhead,
+        [&](int64_t number) { return encode_block(files, blocks[size_t(number)], settings); });
     int64_t done = 0;
     for (const InputBlock& block : blocks) {
       stop_if_cancelled();
       distributor.add(workers.next());
-      done += block.end - block.begin;
+      done += block.bytes();
       if (progress) progress(done, report.input_bytes);
     }
   }
@@ -235,6 +243,7 @@ PrepareReport prepare(const PrepareOptions& options,
       report.shards.push_back(options.output_path / shard.path);
   }
   write_configurations(options, shards, folder.path(), report);
+  check_unchanged(files);
   stop_if_cancelled();
   folder.publish();
   return report;

@@ -27,7 +27,8 @@ struct PrepareOptions {
   std::filesystem::path output_path;
   bool overwrite = false;  // replaces an earlier output of prepare, and nothing else
 
-  std::string tokenizer = "bytes";  // the only one built in
+  std::string tokenizer = "bytes";  // as TokenizerOptions::path
+  std::string python;               // as TokenizerOptions::python
   // Fields of a JSON line. Spans are optional there; an empty name: not read.
   std::string text_field = "text";
   std::string spans_field = "loss_masking_spans";
@@ -41,7 +42,7 @@ struct PrepareOptions {
   // Every n-th document goes to shards of its own: splits "training" and "validation". 0: off.
   int64_t holdout_every = 0;
 
-  int workers = 1;                         // threads that tokenize
+  int workers = 1;                         // threads, or processes, that tokenize
   int64_t block_bytes = int64_t(8) << 20;  // input handled at a time by a worker
 };
 

@@ -1,4 +1,5 @@
-// One block of input to tokens in the type of the output. Pure: any thread, any order.
+// One block of input to tokens in the type of the output. Any thread, any order: the result depends
+// on the block alone.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +10,12 @@
 #include "core/data/batch.hpp"
 #include "core/data/prepare_inputs.hpp"
 #include "core/data/token_type.hpp"
+#include "core/data/tokenizer.hpp"
 
 namespace fastllm::data {
 
 struct EncodeSettings {
+  const Tokenizer* tokenizer = nullptr;
   std::string text_field, spans_field;
   int64_t vocab_size = 0;  // token ids must be below; 0: whatever the type holds
   TokenType type = TokenType::kInt16;
@@ -30,7 +33,7 @@ struct EncodedBlock {
   std::vector<EncodedPiece> pieces;
 };
 
-EncodedBlock encode_block(const InputFile& file, const InputBlock& block,
+EncodedBlock encode_block(const std::vector<InputFile>& files, const InputBlock& block,
                           const EncodeSettings& settings);
 
 }  // namespace fastllm::data

@@ -139,11 +139,7 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, Inp
       });
       if (excluded) continue;
       if (!known.insert(path.lexically_normal().string()).second) continue;
-      std::error_code code;
-      uintmax_t bytes = fs::file_size(path, code);
-      if (code)
-        throw Error(Status::kUnavailable, fmt::format("cannot read {}: {}", text, code.message()));
-      files.push_back({path, int64_t(bytes), is_json_lines(path, format)});
+      files.push_back({path, state_of(path), is_json_lines(path, format)});
     }
   }
   if (files.empty()) {
@@ -156,18 +152,43 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, Inp
   return files;
 }
 
-std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes) {
+int64_t InputBlock::bytes() const {
+  int64_t sum = 0;
+  for (const InputPart& part : parts) sum += part.end - part.begin;
+  return sum;
+}
+
+std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes,
+                                        bool cut_texts) {
   FASTLLM_ASSERT(block_bytes >= 1);
+  constexpr size_t kMostParts = 1024;  // so that many empty files are shared out too
   std::vector<InputBlock> blocks;
+  InputBlock block;  // being filled
+  int64_t bytes = 0;
+  auto close = [&] {
+    if (!block.parts.empty()) blocks.push_back(std::move(block));
+    block = {};
+    bytes = 0;
+  };
   for (size_t file = 0; file < files.size(); ++file) {
-    int64_t begin = 0;
-    do {  // an empty file is one empty block
-      int64_t end = std::min(files[file].bytes, begin + block_bytes);
-      blocks.push_back({file, begin, end});
-      begin = end;
-    } while (begin < files[file].bytes);
+    int64_t size = files[file].state.bytes;
+    bool may_cut = cut_texts || files[file].json_lines;
+    if (bytes + size > block_bytes || block.parts.size() == kMostParts) close();
+    for (int64_t begin = 0; size - begin > block_bytes && may_cut; begin += block_bytes) {
+      blocks.push_back({{{file, begin, begin + block_bytes}}});
+    }
+    int64_t begin = may_cut && size > 0 ? (size - 1) / block_bytes * block_bytes : 0;
+    block.parts.push_back({file, begin, size});  // an empty file is an empty part
+    bytes += size - begin;
   }
+  close();
   return blocks;
+}
+
+void check_unchanged(const std::vector<InputFile>& files) {
+  for (const InputFile& file : files) {
+    if (state_of(file.path) != file.state) fail_changed(file.path);
+  }
 }
 
 }  // namespace fastllm::data

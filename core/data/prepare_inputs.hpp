@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/data/input_range.hpp"
+
 namespace fastllm::data {
 
 enum class InputFormat {
@@ -16,15 +18,21 @@ enum class InputFormat {
 
 struct InputFile {
   std::filesystem::path path;
-  int64_t bytes = 0;
+  FileState state;
   bool json_lines = false;
 };
 
-// [begin, end) of a file. A block of text is moved to the nearest border of characters; one of
-// lines is the lines whose first byte is inside.
-struct InputBlock {
+// [begin, end) of a file. A part of text is moved to the nearest border of characters; one of lines
+// is the lines whose first byte is inside.
+struct InputPart {
   size_t file = 0;
   int64_t begin = 0, end = 0;
+};
+
+// What a worker takes at a time: a part of one file, or several small files.
+struct InputBlock {
+  std::vector<InputPart> parts;
+  int64_t bytes() const;
 };
 
 // Every pattern must give at least one file before `exclude` takes some away, and one file must
@@ -32,6 +40,11 @@ struct InputBlock {
 std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format,
                                    const std::vector<std::string>& exclude = {});
 
-std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes);
+// cut_texts: whether a text file may be cut; lines always are.
+std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes,
+                                        bool cut_texts);
+
+// Throws Error(kUnavailable) for the first file that is not as it was listed.
+void check_unchanged(const std::vector<InputFile>& files);
 
 }  // namespace fastllm::data

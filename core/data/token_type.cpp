@@ -23,13 +23,32 @@ void widen(std::span<const std::byte> from, std::span<int64_t> to) {
   }
 }
 
-template <class T>
-void narrow(std::span<const int64_t> from, std::span<std::byte> to) {
+template <class T, class Id>
+void narrow(std::span<const Id> from, std::span<std::byte> to) {
   std::byte* target = to.data();
-  for (int64_t token : from) {
+  for (Id token : from) {
     T value = T(token);
     std::memcpy(target, &value, sizeof(T));
     target += sizeof(T);
+  }
+}
+
+template <class Id>
+void narrow_to(TokenType type, std::span<const Id> from, std::span<std::byte> to) {
+  FASTLLM_ASSERT(to.size() == from.size() * size_t(token_type_info(type).bytes));
+  switch (type) {
+    case TokenType::kUint8:
+      return narrow<uint8_t, Id>(from, to);
+    case TokenType::kInt8:
+      return narrow<int8_t, Id>(from, to);
+    case TokenType::kInt16:
+      return narrow<int16_t, Id>(from, to);
+    case TokenType::kInt32:
+      return narrow<int32_t, Id>(from, to);
+    case TokenType::kInt64:
+      return narrow<int64_t, Id>(from, to);
+    case TokenType::kUint16:
+      return narrow<uint16_t, Id>(from, to);
   }
 }
 
@@ -77,21 +96,11 @@ void widen_tokens(TokenType type, std::span<const std::byte> from, std::span<int
 }
 
 void narrow_tokens(TokenType type, std::span<const int64_t> from, std::span<std::byte> to) {
-  FASTLLM_ASSERT(to.size() == from.size() * size_t(token_type_info(type).bytes));
-  switch (type) {
-    case TokenType::kUint8:
-      return narrow<uint8_t>(from, to);
-    case TokenType::kInt8:
-      return narrow<int8_t>(from, to);
-    case TokenType::kInt16:
-      return narrow<int16_t>(from, to);
-    case TokenType::kInt32:
-      return narrow<int32_t>(from, to);
-    case TokenType::kInt64:
-      return narrow<int64_t>(from, to);
-    case TokenType::kUint16:
-      return narrow<uint16_t>(from, to);
-  }
+  narrow_to(type, from, to);
+}
+
+void narrow_tokens(TokenType type, std::span<const int32_t> from, std::span<std::byte> to) {
+  narrow_to(type, from, to);
 }
 
 }  // namespace fastllm::data

@@ -47,5 +47,6 @@ TokenType token_type_for_vocabulary(int64_t vocab_size);
 // and the reverse.
 void widen_tokens(TokenType type, std::span<const std::byte> from, std::span<int64_t> to);
 void narrow_tokens(TokenType type, std::span<const int64_t> from, std::span<std::byte> to);
+void narrow_tokens(TokenType type, std::span<const int32_t> from, std::span<std::byte> to);
 
 }  // namespace fastllm::data

@@ -6,6 +6,9 @@
 #include "core/base/error.hpp"
 #include "core/base/utf8.hpp"
 #include "core/data/byte_tokenizer.hpp"
+#include "core/data/huggingface_tokenizer.hpp"
+#include "core/data/sentencepiece_tokenizer.hpp"
+#include "core/data/tokenizer_folder.hpp"
 
 namespace fastllm::data {
 
@@ -30,12 +33,17 @@ std::vector<int64_t> Tokenizer::encode(std::string_view text, const EncodeOption
 }
 
 std::shared_ptr<const Tokenizer> open_tokenizer(const TokenizerOptions& options) {
+  if (options.path.empty()) {
+    throw Error(Status::kInvalid,
+                "expected a tokenizer ('bytes', or the folder of a pretrained one), found none");
+  }
   if (options.path == byte_tokenizer::kName)
     return std::make_shared<ByteTokenizer>(options.added_tokens);
-  throw Error(Status::kUnsupported,
-              fmt::format("expected the tokenizer '{}', found '{}'; pretrained tokenizers are not "
-                          "read yet: tokenize elsewhere and give JSON lines {{\"tokens\": [...]}}",
-                          byte_tokenizer::kName, options.path));
+  FASTLLM_ASSERT(options.added_tokens.empty());
+  TokenizerFolder folder = read_tokenizer_folder(options.path);
+  if (folder.kind == TokenizerFolder::Kind::kSentencePiece)
+    return std::make_shared<SentencePieceTokenizer>(folder);
+  return open_huggingface_tokenizer(folder, options.python, options.workers);
 }
 
 }  // namespace fastllm::data

@@ -1,8 +1,11 @@
-// The folder aside has this process's number in its name; publishing is one rename or exchange.
+// The folder aside has this process's number in its name and is locked while the process lives;
+// publishing is one rename or exchange.
 #include "core/data/work_folder.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -79,22 +82,70 @@ WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
   }
   make_directories(parent_of(target_));
   std::string prefix = target_.filename().string() + ".partial.";
-  for (const auto& entry : list_folder(parent_of(target_))) {
-    if (entry.path().filename().string().starts_with(prefix)) leftovers_.push_back(entry.path());
-  }
+  clear_leftovers(prefix);
   work_ = parent_of(target_) / fmt::format("{}{}", prefix, ::getpid());
-  std::error_code code;
-  fs::remove_all(work_, code);  // of an earlier process with our number
-  if (!code) fs::create_directory(work_, code);
-  if (code) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot make the folder {}: {}", work_.string(), code.message()));
+  make();
+}
+
+void WorkFolder::clear_leftovers(const std::string& prefix) {
+  for (const auto& entry : list_folder(parent_of(target_))) {
+    std::string name = entry.path().filename().string();
+    if (!name.starts_with(prefix)) continue;
+    int fd = ::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool locked = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
+    bool alive = fd >= 0 && !locked && errno == EWOULDBLOCK;
+    std::error_code code;
+    if (locked) fs::remove_all(entry.path(), code);
+    if (fd >= 0) ::close(fd);
+    if (alive) {
+      throw Error(Status::kUnavailable,
+                  fmt::format("expected no other preparation of {}, found one at work in {}; wait "
+                              "for it, or choose another output_path",
+                              target_.string(), entry.path().string()));
+    }
+    if (locked && !code) {
+      notes_.push_back(fmt::format("removed {}, left by a preparation that was interrupted",
+                                   entry.path().string()));
+    } else {
+      // No folder, or a file system without locks: not ours to judge.
+      notes_.push_back(
+          fmt::format("{} was left by a preparation that was interrupted; remove it when none is "
+                      "running",
+                      entry.path().string()));
+    }
   }
+}
+
+void WorkFolder::make() {
+  auto fail = [&](const std::string& why) {
+    throw Error(Status::kUnavailable,
+                fmt::format("cannot make the folder {}: {}", work_.string(), why));
+  };
+  // Another run that looks for leftovers may take the folder for one before it is locked.
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    std::error_code code;
+    fs::create_directory(work_, code);
+    if (code) fail(code.message());
+    lock_ = ::open(work_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (lock_ < 0 && errno == ENOENT) continue;
+    if (lock_ < 0) fail(errno_text(errno));
+    if (::flock(lock_, LOCK_EX) != 0) return;  // a file system without locks
+    struct stat ours {
+    }, there{};
+    if (::fstat(lock_, &ours) == 0 && ::stat(work_.c_str(), &there) == 0 &&
+        ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+      return;
+    ::close(lock_);
+    lock_ = -1;
+  }
+  fail("something removes it each time");
 }
 
 WorkFolder::~WorkFolder() {
   std::error_code ignored;
   if (!published_) fs::remove_all(work_, ignored);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 void WorkFolder::publish() {

@@ -9,6 +9,7 @@ namespace fastllm::data {
 
 class WorkFolder {
  public:
+  // Removes what runs that were killed left aside, and refuses while one is running for this target.
   // Refuses a target that exists and is not empty, unless `overwrite`; then too, unless all it
   // holds are names that `replaceable` accepts, so that a slip in a path cannot remove other files.
   WorkFolder(const std::filesystem::path& target, bool overwrite,
@@ -18,14 +19,18 @@ class WorkFolder {
   WorkFolder& operator=(const WorkFolder&) = delete;
 
   const std::filesystem::path& path() const { return work_; }
-  // Folders that interrupted runs left beside the target.
-  const std::vector<std::filesystem::path>& leftovers() const { return leftovers_; }
+  // What killed runs left beside the target, and what became of it; a sentence each.
+  const std::vector<std::string>& notes() const { return notes_; }
   // To the disk, then to the final name.
   void publish();
 
  private:
+  void make();
+  void clear_leftovers(const std::string& prefix);
+
   std::filesystem::path target_, work_;
-  std::vector<std::filesystem::path> leftovers_;
+  int lock_ = -1;  // on the folder aside: held, the run that made it is alive
+  std::vector<std::string> notes_;
   bool overwrite_ = false, published_ = false;
 };
 

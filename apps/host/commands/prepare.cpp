@@ -36,8 +36,13 @@ po::options_description describe(Arguments& a) {
       "auto (by name: .jsonl and .ndjson are JSON lines, all else text), text (a file is a "
       "document), jsonl (a line is a document: "
       "{\"text\": ...} or {\"tokens\": [...]})")(
-      "tokenizer", po::value(&o.tokenizer)->value_name("NAME")->default_value(o.tokenizer),
-      "bytes is built in: 259 ids, 256 begins and 257 ends a document")(
+      "tokenizer", po::value(&o.tokenizer)->value_name("PATH")->default_value(o.tokenizer),
+      "folder of a pretrained tokenizer (tokenizer.json or tokenizer.model), or that file; bytes "
+      "is "
+      "built in: 259 ids, 256 begins and 257 ends a document")(
+      "python", po::value(&o.python)->value_name("PROGRAM"),
+      "Python with the package tokenizers, for tokenizer.json; else FASTLLM_PYTHON, else python3, "
+      "else the one of scripts/setup.sh --tokenizers")(
       "field", po::value(&o.text_field)->value_name("KEY")->default_value(o.text_field),
       "key of the text in a JSON line")(
       "spans-field", po::value(&o.spans_field)->value_name("KEY")->default_value(o.spans_field),
@@ -54,7 +59,7 @@ po::options_description describe(Arguments& a) {
       po::value(&o.tokens_per_shard)->value_name("N")->default_value(o.tokens_per_shard),
       "a new file pair after about so many tokens")(
       "workers", po::value(&o.workers)->value_name("N")->default_value(o.workers),
-      "threads; the result does not depend on it")(
+      "threads that tokenize (processes, for tokenizer.json); the result does not depend on it")(
       "exclude", po::value(&o.exclude)->value_name("PATTERN")->composing(),
       "leave out files whose path matches; may be given several times")(
       "overwrite", po::bool_switch(&o.overwrite), "replace an earlier output of prepare")(

@@ -17,9 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
@@ -78,7 +80,7 @@ TEST_F(Prepare, MakesADocumentOfEveryTextFile) {
   EXPECT_THAT(report.shards, ElementsAre(out("shard_0_0")));
   EXPECT_THAT(report.configurations, ElementsAre(out("fast_llm_config.yaml")));
   EXPECT_THAT(report.warnings, IsEmpty());
-  EXPECT_THAT(steps, ElementsAre(std::pair(2, 5), std::pair(5, 5), std::pair(5, 5)));
+  EXPECT_THAT(steps, ElementsAre(std::pair(5, 5)));
   EXPECT_THAT(names_in(options_.output_path),
               ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
   EXPECT_EQ(read_file(out("fast_llm_config.yaml")),
@@ -156,8 +158,15 @@ TEST_F(Prepare, RefusesBadLinesWithFileAndLine) {
     EXPECT_THAT(message, HasSubstr("in/x.jsonl:3: ")) << text;
     return message;
   };
-  EXPECT_THAT(line("{\"text\": \"cut"), HasSubstr("expected a JSON object in one line"));
-  EXPECT_THAT(line("{\"text\": \"\xFF\"}"), HasSubstr("expected a JSON object in one line"));
+  EXPECT_THAT(line("{\"text\": \"cut"),
+              AllOf(HasSubstr("expected a JSON object in one line"),
+                    EndsWith("(column 14: invalid string: missing closing quote)")));
+  EXPECT_THAT(line("{\"text\": \"\xFF\"}"),
+              EndsWith("(column 11: invalid string: ill-formed UTF-8 byte)"));
+  EXPECT_THAT(line("{\"x\": 1e999}"), HasSubstr("found what cannot be read"));
+  EXPECT_THAT(line("{\"text\": \"a\", \"text\": \"b\"}"), HasSubstr("found 'text' twice"));
+  EXPECT_THAT(line("{\"text\": \"a\", \"x\": [{\"k\": 1, \"k\": 1}]}"),
+              HasSubstr("found 'k' twice"));
   EXPECT_THAT(line("[1, 2]"), HasSubstr("found array"));
   EXPECT_THAT(line("{\"body\": \"x\"}"), HasSubstr("Dataset does not have field 'text'."));
   EXPECT_THAT(line("{\"text\": \"x\", \"tokens\": [1]}"), HasSubstr("found both"));
@@ -216,8 +225,9 @@ TEST_F(Prepare, RefusesOptionsThatMakeNoSense) {
     options_ = before;
     return message;
   };
-  EXPECT_THAT(with([](auto& o) { o.tokenizer = "/models/llama"; }, Status::kUnsupported),
-              HasSubstr("'/models/llama'"));
+  EXPECT_THAT(with([](auto& o) { o.tokenizer = "/models/llama"; }, Status::kNotFound),
+              AllOf(HasSubstr("at /models/llama, found none"), HasSubstr("download it first")));
+  EXPECT_THAT(with([](auto& o) { o.tokenizer = ""; }), HasSubstr("expected a tokenizer"));
   EXPECT_THAT(with([](auto& o) { o.tokens_per_shard = 99'999; }),
               HasSubstr("tokens_per_shard from 100000 up"));
   EXPECT_THAT(with([](auto& o) { o.workers = 0; }), HasSubstr("workers from 1 up"));
@@ -411,6 +421,7 @@ TEST_F(Prepare, RefusesAnOutputThatExists) {
 
 TEST_F(Prepare, StopsWhenAsked) {
   for (char c = 'a'; c < 'k'; ++c) input(std::string(1, c) + ".txt", "text");
+  options_.block_bytes = 4;  // a block is a file
   for (int calls : {0, 3, 10}) {
     int left = calls;
     EXPECT_THAT(
@@ -423,6 +434,7 @@ TEST_F(Prepare, StopsWhenAsked) {
 TEST_F(Prepare, KilledLeavesNothingUnderTheFinalName) {
   write_corpus(folder_.path() / "in");
   options_.inputs = {(folder_.path() / "in").string()};
+  options_.block_bytes = 1000;
   int pipe_ends[2];
   ASSERT_EQ(::pipe2(pipe_ends, O_CLOEXEC), 0);
   pid_t child = ::fork();
@@ -450,13 +462,60 @@ TEST_F(Prepare, KilledLeavesNothingUnderTheFinalName) {
   EXPECT_FALSE(fs::exists(options_.output_path));
   std::string left = "out.partial." + std::to_string(child);
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", left));
-  // The next run completes, and says what lies around.
+  // The next run completes, and removes what lies around; not what it cannot judge.
+  write_file_atomic(folder_.path() / "out.partial.note", "a file");
   PrepareReport report = prepare(options_);
-  ASSERT_THAT(report.warnings, SizeIs(1));
-  EXPECT_THAT(report.warnings[0],
-              AllOf(HasSubstr(left), HasSubstr("left by a preparation that was interrupted")));
+  EXPECT_THAT(report.warnings,
+              UnorderedElementsAre(AllOf(HasSubstr("removed "), HasSubstr(left)),
+                                   AllOf(HasSubstr("out.partial.note"), HasSubstr("remove it"))));
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out", "out.partial.note"));
   EXPECT_THAT(names_in(options_.output_path),
               ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
+}
+
+TEST_F(Prepare, RefusesASecondPreparationOfAnOutput) {
+  input("a.txt", "text");
+  std::string message;
+  prepare(options_, [&](int64_t, int64_t) {
+    message = message_of([&] { prepare(options_); }, Status::kUnavailable);
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("found one at work in"), HasSubstr("out.partial.")));
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out"));
+}
+
+TEST_F(Prepare, RefusesItsOwnOutputAsInput) {
+  input("a.txt", "text");
+  prepare(options_);
+  auto before = contents(options_.output_path);
+  options_.overwrite = true;
+  options_.inputs = {folder_.path().string()};
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kInvalid),
+              AllOf(HasSubstr("expected inputs outside of the output"), HasSubstr("found ")));
+  fs::create_directory_symlink(options_.output_path, folder_.path() / "in" / "link");
+  options_.inputs = {(folder_.path() / "in" / "link" / "*.yaml").string()};
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kInvalid),
+              HasSubstr("link/fast_llm_config.yaml in it"));
+  EXPECT_EQ(contents(options_.output_path), before);
+}
+
+TEST_F(Prepare, NoticesInputsThatChange) {
+  input("a.txt", "text");
+  input("b.txt", "text");
+  options_.block_bytes = 4;
+  for (const char* changed : {"a.txt", "b.txt"}) {  // read already, and not yet
+    bool done = false;
+    std::string message = message_of(
+        [&] {
+          prepare(options_, {}, [&] {
+            // Another file under the name: the same size, and the same content even.
+            if (!std::exchange(done, true)) input(changed, "text");
+            return false;
+          });
+        },
+        Status::kUnavailable);
+    EXPECT_THAT(message, AllOf(HasSubstr(changed), HasSubstr("changed meanwhile")));
+    EXPECT_THAT(names_in(folder_.path()), ElementsAre("in"));
+  }
 }
 
 TEST_F(Prepare, NamesWhatItMayNotRead) {
