@@ -168,15 +168,10 @@ TEST(GptConfiguration, RefusesSizesThatNoComputerHolds) {
 
 TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
   const std::vector<std::array<std::string, 3>> cases = {
-      {"transformer.rotary.type", "llama3", "default or none"},
-      {"transformer.rotary.type", "yarn", "default or none"},
       {"transformer.num_experts", "4", "1"},
       {"transformer.num_shared_experts", "1", "0"},
       {"transformer.num_experts_per_token", "2", "1"},
-      {"transformer.attention_dropout", "0.25", "0"},
       {"transformer.hidden_dropout", "0.5", "0"},
-      {"transformer.window_size", "128", "null"},
-      {"transformer.max_window_layers", "3", "null"},
       {"transformer.mlp_recompute_level", "full", "none"},
       {"transformer.debug_transformer", "1", "0"},
       {"transformer.debug_transformer_memory", "true", "false"},
@@ -191,6 +186,40 @@ TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
   }
 }
 
+TEST(GptConfiguration, RefusesAttentionThatHasNoMeaning) {
+  const auto refused = [](std::vector<std::string> values) {
+    for (auto& value : values) value = at("transformer." + value);
+    return configure(values).refused;
+  };
+  EXPECT_EQ(refused({"window_size=1", "max_window_layers=0", "attention_dropout=0.99"}), "");
+  EXPECT_EQ(refused({"attention_dropout=1"}),
+            "transformer.attention_dropout: expected a share below 1, found 1; 0 drops nothing");
+  EXPECT_THAT(refused({"kv_channels=1073741824", "num_attention_heads=1"}),
+              HasSubstr("transformer.head_groups: expected twice head_groups times kv_channels to "
+                        "be at most 2147483647, found twice 1 times 1073741824"));
+
+  EXPECT_EQ(refused({"rotary.type=linear", "rotary.scale_factor=0"}),
+            "transformer.rotary.scale_factor: expected a number above 0, found 0");
+  EXPECT_EQ(refused({"rotary.type=llama3", "rotary.original_context_length=0"}),
+            "transformer.rotary.original_context_length: expected at least 1 token, found 0");
+  EXPECT_EQ(
+      refused({"rotary.type=llama3", "rotary.low_frequency_factor=4"}),
+      "transformer.rotary.low_frequency_factor: expected less than high_frequency_factor (4), "
+      "found 4");
+  EXPECT_EQ(refused({"rotary.type=llama3", "rotary.low_frequency_factor=0"}),
+            "transformer.rotary.low_frequency_factor: expected a number above 0, found 0");
+  EXPECT_EQ(refused({"rotary.type=yarn", "rotary.theta=1"}),
+            "transformer.rotary.theta: expected a number above 1, found 1");
+  EXPECT_EQ(refused({"rotary.type=yarn", "rotary.beta_slow=33"}),
+            "transformer.rotary.beta_slow: expected at most beta_fast (32), found 33");
+  EXPECT_EQ(refused({"rotary.type=yarn", "rotary.attention_factor=0"}),
+            "transformer.rotary.attention_factor: expected a number above 0, found 0");
+  EXPECT_THAT(refused({"rotary.type=yarn", "rotary.scale_factor=1.0e-10"}),
+              HasSubstr("= 0.1 ln(scale_factor) + 1, since no value is given; give one"));
+  // What another type reads is not looked at.
+  EXPECT_EQ(refused({"rotary.type=default", "rotary.scale_factor=0", "rotary.beta_slow=33"}), "");
+}
+
 TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   TemporaryDirectory folder;
   const auto file = folder.path() / "log.txt";
@@ -199,8 +228,9 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
       {at("cross_entropy_impl=triton"), at("transformer.normalization.implementation=fast"),
        at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
        at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0"),
-       at("transformer.expert_auxiliary_loss_coefficient=0.5")});
-  configure({});  // defaults: silent
+       at("transformer.expert_auxiliary_loss_coefficient=0.5"),
+       at("transformer.max_window_layers=2")});
+  configure({});                                 // defaults: silent
   configure({at("cross_entropy_impl=triton")});  // said already
   log::flush();
   log::set_file({});
@@ -216,7 +246,8 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
     EXPECT_THAT(text, HasSubstr("model.base_model.transformer." + std::string(key) +
                                 ": no effect with num_experts 1"));
   }
-  EXPECT_EQ(std::ranges::count(text, '\n'), 7) << text;
+  EXPECT_THAT(text, HasSubstr("transformer.max_window_layers: no effect without window_size"));
+  EXPECT_EQ(std::ranges::count(text, '\n'), 8) << text;
 }
 
 TEST(GptConfiguration, AcceptsOldNamesWithAWarning) {
@@ -315,6 +346,29 @@ TEST(GptDescription, OfFrozenKindsIsTheReferences) {
   with({at("transformer.output_lr_scale=0"), at("tie_word_embeddings=false")}, "output", false);
 }
 
+TEST(GptDescription, HasNormsOfQueriesAndKeysWhenAskedFor) {
+  const auto names = [](const std::vector<std::string>& values) {
+    std::vector<std::string> result;
+    for (const auto& parameter : configure(values).model->description().parameters)
+      if (parameter.name.find("query_norm") + 1 || parameter.name.find("key_norm") + 1) {
+        result.push_back(parameter.name);
+        EXPECT_EQ(parameter.shape, std::vector<int64_t>{24});
+        EXPECT_EQ(parameter.weight_decay, 0);
+        EXPECT_EQ(parameter.init, FASTLLM_INIT_ONES);
+        EXPECT_TRUE(parameter.frozen());
+      }
+    return result;
+  };
+  const std::vector<std::string> small = {at("transformer.num_layers=1"),
+                                          at("transformer.kv_channels=24"), at("vocab_size=50"),
+                                          at("transformer.norm_lr_scale=0")};
+  EXPECT_EQ(names(small), std::vector<std::string>{});
+  auto with = small;
+  with.push_back(at("transformer.query_key_norm=true"));
+  EXPECT_THAT(names(with), ::testing::ElementsAre("layers.1.self_attn.query_norm.weight",
+                                                  "layers.1.self_attn.key_norm.weight"));
+}
+
 TEST(GptDescription, WithoutDividedVocabularyIsTheReferences) {
   test::GptShape shape;
   shape.layers = 1, shape.hidden = 64, shape.vocabulary = 50;
@@ -379,6 +433,26 @@ TEST(GptFlops, AreThoseOfTheReferencesWorkedExample) {
   const double tokens = 3 * 1024;
   EXPECT_DOUBLE_EQ(3 * forward / tokens, 913047552.0);
   EXPECT_DOUBLE_EQ((3 * forward + recomputed) / tokens, 930742272.0);
+}
+
+// With a window w of a length s attention is 2 w (1 - w / (2 s)) / s of what it is without.
+TEST(GptFlops, CountWhatAWindowLeavesOfAttention) {
+  const auto forward = [](const std::vector<std::string>& more, int layer) {
+    std::vector<std::string> values = {at("transformer.num_layers=2"),
+                                       at("transformer.hidden_size=64"), at("vocab_size=50")};
+    values.insert(values.end(), more.begin(), more.end());
+    return configure(values).model->flops(layer, 2, 100);
+  };
+  const auto none = forward({}, 1), window = forward({at("transformer.window_size=25")}, 1);
+  const double attention = 2.0 * 2 * 100 * 64 * 100;
+  EXPECT_DOUBLE_EQ(none.recomputed, attention / 2);
+  EXPECT_DOUBLE_EQ(window.recomputed, attention / 2 * 0.4375);
+  EXPECT_DOUBLE_EQ(none.forward - window.forward, attention * (1 - 0.4375));
+  EXPECT_EQ(forward({at("transformer.window_size=200")}, 1).forward, none.forward);
+  const std::vector<std::string> second = {at("transformer.window_size=25"),
+                                           at("transformer.max_window_layers=2")};
+  EXPECT_EQ(forward(second, 1).forward, none.forward);
+  EXPECT_EQ(forward(second, 2).forward, window.forward);
 }
 
 }  // namespace

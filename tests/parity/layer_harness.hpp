@@ -24,6 +24,7 @@ class Lent {
     raw_.device = {kDLCPU, 0};
     raw_.ndim = int32_t(sizes_.size());
     raw_.dtype = tensor.scalar_type() == at::kLong     ? DLDataType{kDLInt, 64, 1}
+                 : tensor.scalar_type() == at::kInt    ? DLDataType{kDLInt, 32, 1}
                  : tensor.scalar_type() == at::kDouble ? DLDataType{kDLFloat, 64, 1}
                                                        : DLDataType{kDLFloat, 32, 1};
     raw_.shape = sizes_.data();

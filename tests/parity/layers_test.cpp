@@ -4,12 +4,9 @@
 // to the bit.
 #include <gtest/gtest.h>
 
-#include <ATen/Parallel.h>
-
 #include <cmath>
 
 #include "layers/block.hpp"
-#include "layers/causal_attention.hpp"
 #include "layers/embedding.hpp"
 #include "layers/head.hpp"
 #include "tests/parity/layer_harness.hpp"
@@ -81,13 +78,40 @@ at::Tensor plain_activation(Activation kind, const at::Tensor& x) {
   return {};
 }
 
+// Of each pair, in radians a position.
+at::Tensor plain_frequencies(const GptConfig& c) {
+  const auto& r = c.rotary;
+  const auto pair = at::arange(c.head_width / 2, at::kDouble);
+  const auto plain = at::pow(r.theta, pair * (-2.0 / double(c.head_width)));
+  const auto slow = plain / r.scale_factor;
+  if (r.kind == RotaryKind::kLinear) return slow;
+  if (r.kind == RotaryKind::kLlama3) {
+    const auto wavelength = 2 * M_PI / plain;
+    const auto keep = ((r.original_context_length / wavelength - r.low_frequency_factor) /
+                       (r.high_frequency_factor - r.low_frequency_factor))
+                          .clamp(0, 1);
+    return (1 - keep) * slow + keep * plain;
+  }
+  if (r.kind == RotaryKind::kYarn) {
+    const auto corner = [&](double turns) {
+      return double(c.head_width) * std::log(r.original_context_length / (turns * 2 * M_PI)) /
+             (2 * std::log(r.theta));
+    };
+    const double low = std::max(std::floor(corner(r.beta_fast)), 0.0);
+    const double high = std::min(std::ceil(corner(r.beta_slow)), double(c.head_width - 1));
+    const auto blend = ((pair - low) / std::max(high - low, 0.001)).clamp(0, 1);
+    return slow * blend + plain * (1 - blend);
+  }
+  return plain;
+}
+
 // x [batch, heads, sequence, width]
 at::Tensor plain_rotary(const GptConfig& c, const at::Tensor& x, const at::Tensor& positions) {
   const int64_t half = c.head_width / 2;
-  const auto exponent = at::arange(half, at::kDouble) * (-2.0 / double(c.head_width));
   const auto angles =
-      positions.to(at::kDouble).unsqueeze(-1) * at::pow(c.rotary.theta, exponent);  // [b, s, half]
-  const auto cosine = angles.cos().unsqueeze(1), sine = angles.sin().unsqueeze(1);
+      positions.to(at::kDouble).unsqueeze(-1) * plain_frequencies(c);  // [b, s, half]
+  const auto cosine = angles.cos().unsqueeze(1) * c.rotary.attention_factor,
+             sine = angles.sin().unsqueeze(1) * c.rotary.attention_factor;
   if (c.rotary.interleaved) {
     const auto pairs = x.unflatten(-1, {half, 2});
     const auto a = pairs.select(-1, 0), b = pairs.select(-1, 1);
@@ -97,6 +121,12 @@ at::Tensor plain_rotary(const GptConfig& c, const at::Tensor& x, const at::Tenso
   return at::cat({a * cosine - b * sine, b * cosine + a * sine}, -1);
 }
 
+at::Tensor plain_head_norm(const GptConfig& c, const at::Tensor& weight, const at::Tensor& x) {
+  const auto y = x / (x.pow(2).mean({-1}, true) + c.norm.epsilon).sqrt();
+  return y * (c.norm.zero_centered ? weight + 1 : weight);
+}
+
+// With the window of block 1.
 at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string& name,
                            const at::Tensor& x, const at::Tensor& positions) {
   const auto heads = [&](const at::Tensor& rows, int64_t count) {
@@ -107,6 +137,10 @@ at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string
   const int64_t width = c.groups * c.head_width;
   auto key = heads(key_value.narrow(-1, 0, width), c.groups);
   auto value = heads(key_value.narrow(-1, width, width), c.groups);
+  if (c.query_key_norm) {
+    query = plain_head_norm(c, w.at(name + ".query_norm.weight"), query);
+    key = plain_head_norm(c, w.at(name + ".key_norm.weight"), key);
+  }
   if (c.rotary.kind != RotaryKind::kNone) {
     query = plain_rotary(c, query, positions);
     key = plain_rotary(c, key, positions);
@@ -114,8 +148,10 @@ at::Tensor plain_attention(const GptConfig& c, const Named& w, const std::string
   key = key.repeat_interleave(c.heads / c.groups, 1);
   value = value.repeat_interleave(c.heads / c.groups, 1);
   const auto scores = query.matmul(key.transpose(-1, -2)) * c.softmax_scale;
-  const auto future = at::ones({x.size(1), x.size(1)}, at::kBool).triu(1);
-  const auto out = scores.masked_fill(future, -INFINITY).softmax(-1).matmul(value);
+  const auto all = at::ones({x.size(1), x.size(1)}, at::kBool);
+  auto unseen = all.triu(1);
+  if (const int64_t window = c.window_of(1)) unseen = unseen | all.tril(-window);
+  const auto out = scores.masked_fill(unseen, -INFINITY).softmax(-1).matmul(value);
   return plain_linear(w, name + ".dense", out.transpose(1, 2).flatten(2));
 }
 
@@ -139,14 +175,15 @@ struct BlockCase {
   at::Tensor x = at::randn({kBatch, kSequence, config.hidden}, at::kFloat);
   at::Tensor dy = at::randn_like(x);
   at::Tensor positions = at::arange(kSequence, at::kLong).expand({kBatch, kSequence}).contiguous();
+  at::Tensor ranges = at::arange(kBatch + 1, at::kInt) * kSequence;
   Rotary rotary{config};
-  Block block{config, "layers.1", rotary};
+  Block block{config, "layers.1", 1, rotary};
   Named weights = random_weights(block);
 
   explicit BlockCase(const GptConfig& c) : config(c) {}
   std::vector<at::Tensor> inputs() const {
-    if (rotary.enabled()) return {x, positions};
-    return {x};
+    if (rotary.enabled()) return {x, ranges, positions};
+    return {x, ranges};
   }
   RunResult run(const RunOptions& options = {}) {
     return testing::run(block, weights, inputs(), {dy}, options);
@@ -188,6 +225,73 @@ TEST(GptBlock, IsLikeAutogradWithInterleavedRotary) {
   expect_like_autograd(c);
 }
 
+TEST(GptBlock, IsLikeAutogradWithEveryScaledRotary) {
+  for (auto kind : {RotaryKind::kLinear, RotaryKind::kLlama3, RotaryKind::kYarn}) {
+    SCOPED_TRACE(int(kind));
+    auto c = base_config();
+    c.head_width = 16;  // pairs on both sides of each blend, and in it
+    c.softmax_scale = 0.25;
+    c.rotary.kind = kind;
+    c.rotary.scale_factor = 4;
+    c.rotary.original_context_length = 64;
+    c.rotary.beta_fast = 4;
+    if (kind == RotaryKind::kYarn) c.rotary.attention_factor = 0.1 * std::log(4.0) + 1;
+    const auto ratio = plain_frequencies(c) * at::pow(c.rotary.theta, at::arange(8) / 8.0);
+    EXPECT_EQ(ratio[0].item<double>() == 1, kind != RotaryKind::kLinear);
+    EXPECT_NEAR(ratio[7].item<double>(), 0.25, 1e-12);
+    expect_like_autograd(c);
+  }
+}
+
+TEST(GptBlock, IsLikeAutogradWithAWindow) {
+  for (int64_t window : {1, 5, 70, 100}) {
+    SCOPED_TRACE(window);
+    auto c = base_config();
+    c.rotary.kind = RotaryKind::kDefault;
+    c.window = window;
+    expect_like_autograd(c);
+  }
+}
+
+TEST(GptBlock, IsLikeAutogradWithNormalizedQueriesAndKeys) {
+  for (int64_t groups : {1, 2, 4}) {
+    for (bool zero_centered : {false, true}) {
+      auto c = base_config();
+      c.norm.kind = NormKind::kRms;
+      c.norm.zero_centered = zero_centered;
+      c.rotary.kind = RotaryKind::kDefault;
+      c.groups = groups;
+      c.head_width = 10;
+      c.query_key_norm = true;
+      expect_like_autograd(c);
+    }
+  }
+}
+
+// Blocks are counted from 1; those below max_window_layers see everything.
+TEST(GptBlock, HasAWindowFromTheConfiguredBlockOn) {
+  auto c = base_config();
+  c.window = 3;
+  c.first_window_block = 2;
+  for (int64_t number : {1, 2}) {
+    at::manual_seed(12);
+    Rotary rotary(c);
+    Block block(c, "layers.1", number, rotary);
+    const Named weights = random_weights(block);
+    const auto ranges = at::arange(kBatch + 1, at::kInt) * kSequence;
+    const auto x = at::randn({kBatch, kSequence, c.hidden}, at::kFloat);
+    const auto changed = x.clone();
+    changed.select(1, 0).add_(1);  // the first token of each sample
+    const auto before = run_forward(block, weights, {x, ranges})[0];
+    const auto after = run_forward(block, weights, {changed, ranges})[0];
+    const auto last_that_sees_it = number == 1 ? kSequence - 1 : 2;
+    EXPECT_FALSE(after.select(1, last_that_sees_it).equal(before.select(1, last_that_sees_it)));
+    if (number == 2) {
+      EXPECT_TRUE(after.narrow(1, 3, kSequence - 3).equal(before.narrow(1, 3, kSequence - 3)));
+    }
+  }
+}
+
 TEST(GptBlock, IsLikeAutogradForEveryHeadGrouping) {
   for (int64_t groups : {1, 2, 4}) {
     SCOPED_TRACE(groups);
@@ -227,73 +331,6 @@ TEST(GptBlock, IsLikeAutogradWithHeadsThatDoNotFillTheHiddenSize) {
   c.bias_dense = c.bias_mlp = false;  // only_attn_qkv
   c.rotary.kind = RotaryKind::kDefault;
   expect_like_autograd(c);
-}
-
-struct AttentionResult {
-  at::Tensor out, d_query, d_key_value;
-};
-AttentionResult run_attention(const AttentionShape& s, const at::Tensor& query,
-                              const at::Tensor& key_value, const at::Tensor& d_out) {
-  const sdk::ComputeGuard guard;
-  AttentionResult r{at::full_like(query, NAN), at::full_like(query, NAN),
-                    at::full_like(key_value, NAN)};
-  const auto softmax = attention_forward(s, query, key_value, r.out);
-  attention_backward(s, query, key_value, softmax, d_out, r.d_query, r.d_key_value);
-  return r;
-}
-
-// Longer than a block of queries, and no multiple of one; scores up to 30, so that sums of
-// exponentials matter.
-TEST(GptAttention, IsLikeAutogradOverSeveralBlocksAndWithSharpScores) {
-  for (int64_t groups : {1, 2, 4}) {
-    for (int64_t sequence : {2, 128, 300}) {
-      SCOPED_TRACE(groups * 1000 + sequence);
-      at::manual_seed(9);
-      // With two keys and sharp scores next to nothing is left of the gradient but rounding.
-      const double scale = sequence > 2 ? 1.7 : 0.3;
-      const AttentionShape s{2, sequence, 4, groups, 10, scale};
-      const auto query = at::randn({2 * sequence, 40}, at::kFloat) * 1.5;
-      const auto key_value = at::randn({2 * sequence, 2 * groups * 10}, at::kFloat) * 1.5;
-      const auto d_out = at::randn_like(query);
-      const auto actual = run_attention(s, query, key_value, d_out);
-
-      const auto q = query.to(at::kDouble).requires_grad_(true),
-                 kv = key_value.to(at::kDouble).requires_grad_(true);
-      const auto heads = [&](const at::Tensor& rows, int64_t count) {
-        return rows.reshape({2, sequence, count, 10}).transpose(1, 2);
-      };
-      const auto key = heads(kv.narrow(1, 0, groups * 10), groups).repeat_interleave(4 / groups, 1);
-      const auto value =
-          heads(kv.narrow(1, groups * 10, groups * 10), groups).repeat_interleave(4 / groups, 1);
-      const auto future = at::ones({sequence, sequence}, at::kBool).triu(1);
-      const auto scores = heads(q, 4).matmul(key.transpose(-1, -2)) * scale;
-      const auto out = scores.masked_fill(future, -INFINITY)
-                           .softmax(-1)
-                           .matmul(value)
-                           .transpose(1, 2)
-                           .reshape({-1, 40});
-      (out * d_out.to(at::kDouble)).sum().backward();
-      EXPECT_LT(distance(actual.out, out), kTolerance);
-      EXPECT_LT(distance(actual.d_query, q.grad()), kTolerance * 2);
-      EXPECT_LT(distance(actual.d_key_value, kv.grad()), kTolerance * 2);
-    }
-  }
-}
-
-TEST(GptAttention, GivesTheSameBitsWithAnyNumberOfThreads) {
-  at::manual_seed(9);
-  const AttentionShape s{3, 200, 4, 2, 16, 0.25};
-  const auto query = at::randn({600, 64}, at::kFloat), key_value = at::randn({600, 64}, at::kFloat);
-  const auto d_out = at::randn_like(query);
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
-  const auto one = run_attention(s, query, key_value, d_out);
-  at::set_num_threads(3);
-  const auto three = run_attention(s, query, key_value, d_out);
-  at::set_num_threads(threads);
-  EXPECT_TRUE(one.out.equal(three.out));
-  EXPECT_TRUE(one.d_query.equal(three.d_query));
-  EXPECT_TRUE(one.d_key_value.equal(three.d_key_value));
 }
 
 TEST(GptEmbedding, IsLikeAutogradWithRepeatedTokens) {
@@ -440,6 +477,30 @@ TEST(GptLayers, GiveTheSameGradientsWhateverElseIsFrozen) {
       if (input_gradient) {
         EXPECT_TRUE(some.d_input.equal(all.d_input)) << *frozen.begin();
       }
+    }
+  }
+}
+
+TEST(GptLayers, NormsOfQueriesAndKeysAreFrozenAlone) {
+  at::manual_seed(2);
+  auto config = base_config();
+  config.query_key_norm = true;
+  BlockCase c(config);
+  const auto all = c.run();
+  std::set<std::string> others;
+  for (const auto& [name, gradient] : all.gradients) others.insert(name);
+  for (const char* norm : {"query_norm", "key_norm"}) {
+    const std::string name = "layers.1.self_attn." + std::string(norm) + ".weight";
+    ASSERT_TRUE(others.contains(name));
+    std::set<std::string> frozen = others;
+    frozen.erase(name);
+    for (bool input_gradient : {true, false}) {
+      const auto alone = c.run({.frozen = frozen, .input_gradient = input_gradient});
+      EXPECT_TRUE(alone.gradients.at(name).equal(all.gradients.at(name)));
+      const auto without = c.run({.frozen = {name}, .input_gradient = input_gradient});
+      EXPECT_FALSE(without.gradients.contains(name));
+      for (const auto& [other, gradient] : without.gradients)
+        EXPECT_TRUE(gradient.equal(all.gradients.at(other))) << other;
     }
   }
 }

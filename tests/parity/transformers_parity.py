@@ -4,8 +4,8 @@
     python tests/parity/transformers_parity.py --runner build/release/bin/parity_runner \
         --plugin build/release/lib/fastllm/plugins/libfastllm_gpt.so [--case NAME] [--full]
 
-Judges: the real model classes of Transformers (Llama, Starcoder2, GPT-2, GPTBigCode) with random weights, and a plain PyTorch
-model for the default configuration. The bar is the norm of the difference over the norm of the judge's, per tensor, float32.
+Judges: the real model classes of Transformers (Llama, Mistral, Qwen2, Qwen3, Starcoder2, GPT-2, GPTBigCode) with random weights,
+and a plain PyTorch model for the default configuration. The bar is the norm of the difference over the norm of the judge's, per tensor, float32.
 The map between names and layouts is written here on its own, not shared with any converter.
 """
 import argparse
@@ -61,7 +61,7 @@ class Logits(torch.nn.Module):
         return self.model(input_ids=tokens, use_cache=False).logits
 
 
-# ------------------------------------------------------------------ Llama
+# ------------------------------------------------------------------ Llama and its relatives: RMS norm, rotary, gated silu
 
 def llama_names(layers, tied):
     def rename(t):
@@ -80,6 +80,9 @@ def llama_names(layers, tied):
                         [t[a + f"self_attn.k_proj.{kind}"], t[a + f"self_attn.v_proj.{kind}"]])
                 if a + f"self_attn.o_proj.{kind}" in t:
                     out[b + f"self_attn.dense.{kind}"] = t[a + f"self_attn.o_proj.{kind}"]
+            if a + "self_attn.q_norm.weight" in t:
+                out[b + "self_attn.query_norm.weight"] = t[a + "self_attn.q_norm.weight"]
+                out[b + "self_attn.key_norm.weight"] = t[a + "self_attn.k_norm.weight"]
             out[b + "mlp.layer_1.weight"] = torch.cat([t[a + "mlp.gate_proj.weight"], t[a + "mlp.up_proj.weight"]])
             out[b + "mlp.layer_2.weight"] = t[a + "mlp.down_proj.weight"].t()
         return out
@@ -98,39 +101,76 @@ def exact_angles(module, theta, head_width):
     return module
 
 
-def llama(name, heads, groups, tied, head_width=None, layers=2, hidden=64, ffn=88, vocabulary=131, theta=10000.0,
-          activation="silu", exact=False, **options):
-    from transformers import LlamaConfig, LlamaForCausalLM
+@dataclasses.dataclass
+class Family:
+    """What tells a relative of Llama from it: the judge's class, settings of its configuration, settings of ours."""
+    judge: str
+    theirs: dict
+    ours: dict
+
+
+FAMILIES = {
+    "llama": Family("Llama", {"attention_bias": False}, {"add_linear_biases": False}),
+    "mistral": Family("Mistral", {"sliding_window": None}, {"add_linear_biases": False}),
+    # Qwen counts the layers without a window; we give the number of the first with one, from 1.
+    "qwen2": Family("Qwen2", {"use_sliding_window": False}, {"add_linear_biases": "only_attn_qkv"}),
+    "qwen3": Family("Qwen3", {"use_sliding_window": False, "attention_bias": False},
+                    {"add_linear_biases": False, "query_key_norm": True}),
+}
+
+# By our rotary type: settings of Transformers' rope, settings of ours. The contexts are short, so that the sequence of a case turns
+# pairs on both sides of a blend and in it.
+ROTARIES = {
+    "default": ({}, {}),
+    "linear": ({"factor": 4.0}, {"scale_factor": 4.0}),
+    "llama3": ({"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+               {"original_context_length": 64}),
+    "yarn": ({"factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 4.0, "beta_slow": 1.0},
+             {"scale_factor": 4.0, "original_context_length": 64, "beta_fast": 4.0}),
+    "yarn-attention-factor": (
+        {"rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 32, "attention_factor": 1.5},
+        {"type": "yarn", "scale_factor": 16.0, "original_context_length": 32, "attention_factor": 1.5}),
+}
+
+
+def llama(name, heads, groups, tied, family="llama", rotary="default", head_width=None, layers=2, hidden=64, ffn=88,
+          vocabulary=131, theta=10000.0, exact=False, theirs=None, transformer=None, **options):
+    import transformers
+
+    kind = FAMILIES[family]
+    their_rope, our_rope = ROTARIES[rotary]
 
     def make():
-        model = LlamaForCausalLM(LlamaConfig(
+        configuration = getattr(transformers, kind.judge + "Config")(
             vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=groups, head_dim=head_width or hidden // heads,
-            max_position_embeddings=4096, tie_word_embeddings=tied, hidden_act=activation, rms_norm_eps=1e-5,
-            rope_parameters={"rope_type": "default", "rope_theta": theta}, attention_bias=False,
-            attn_implementation="eager"))
+            max_position_embeddings=int(their_rope.get("factor", 1) * their_rope.get("original_max_position_embeddings", 4096)),
+            tie_word_embeddings=tied, hidden_act="silu", rms_norm_eps=1e-5,
+            rope_parameters={"rope_type": rotary, "rope_theta": theta, **their_rope}, attn_implementation="eager",
+            **{**kind.theirs, **(theirs or {})})
+        model = getattr(transformers, kind.judge + "ForCausalLM")(configuration)
         return Logits(exact_angles(model, theta, head_width or hidden // heads) if exact else model)
 
-    transformer = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
-                   "ffn_hidden_size": ffn, "gated": True, "activation_type": activation, "add_linear_biases": False,
-                   "normalization": {"type": "rms_norm", "epsilon": 1.0e-5}, "rotary": {"type": "default", "theta": theta}}
+    settings = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
+                "ffn_hidden_size": ffn, "gated": True, "activation_type": "silu",
+                "normalization": {"type": "rms_norm", "epsilon": 1.0e-5},
+                "rotary": {"type": rotary, "theta": theta, **our_rope}, **kind.ours, **(transformer or {})}
     if head_width:
-        transformer["kv_channels"] = head_width
-    transformer.update(options.pop("transformer", {}))
-    return Case(name, {"transformer": transformer, "vocab_size": vocabulary, "tie_word_embeddings": tied}, make,
+        settings["kv_channels"] = head_width
+    return Case(name, {"transformer": settings, "vocab_size": vocabulary, "tie_word_embeddings": tied}, make,
                 llama_names(layers, tied), **options)
 
 
 # ------------------------------------------------------------------ Starcoder2: layer norm, biases everywhere, rotary, tanh gelu
 
-def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=97):
+def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=97, window=None):
     from transformers import Starcoder2Config, Starcoder2ForCausalLM
 
     def make():
         return Logits(Starcoder2ForCausalLM(Starcoder2Config(
             vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=groups, max_position_embeddings=4096, norm_epsilon=1e-5,
-            hidden_act="gelu_pytorch_tanh", use_bias=True, tie_word_embeddings=True, sliding_window=None,
+            hidden_act="gelu_pytorch_tanh", use_bias=True, tie_word_embeddings=True, sliding_window=window,
             residual_dropout=0.0, embedding_dropout=0.0, attention_dropout=0.0, attn_implementation="eager",
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0})))
 
@@ -153,7 +193,8 @@ def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=
 
     return Case(name, {"vocab_size": vocabulary, "tie_word_embeddings": True, "transformer": {
         "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
-        "ffn_hidden_size": ffn, "activation_type": "gelu", "add_linear_biases": True, "rotary": {"type": "default"}}},
+        "ffn_hidden_size": ffn, "activation_type": "gelu", "add_linear_biases": True, "rotary": {"type": "default"},
+        "window_size": window}},
         make, rename)
 
 
@@ -165,7 +206,7 @@ def gpt2(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
     def make():
         return Logits(GPT2LMHeadModel(GPT2Config(
             vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, resid_pdrop=0.0,
-            embd_pdrop=0.0, attn_pdrop=0.0, attn_implementation="eager")))
+            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, attn_implementation="eager")))
 
     def rename(t):
         out = {"layers.0.word_embeddings_weight": t["transformer.wte.weight"],
@@ -197,6 +238,7 @@ def bigcode(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
         return Logits(GPTBigCodeForCausalLM(GPTBigCodeConfig(
             vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, n_inner=4 * hidden,
             activation_function="gelu_pytorch_tanh", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, multi_query=True,
+            bos_token_id=None, eos_token_id=None,
             attn_implementation="eager")))
 
     def rename(t):
@@ -315,7 +357,22 @@ def all_cases(full):
     yield llama("llama-frozen-embeddings-and-norms", heads=4, groups=2, tied=False,
                 frozen=lambda name: "embed_tokens" in name or "norm" in name,
                 transformer={"embeddings_lr_scale": 0.0, "norm_lr_scale": 0.0})
+    for rotary in ROTARIES:
+        if rotary != "default":
+            yield llama(f"llama-{rotary}", heads=4, groups=2, tied=False, rotary=rotary, theta=500.0)
+    yield llama("mistral", heads=8, groups=2, tied=False, family="mistral")
+    for window in (1, 4, 40):
+        yield llama(f"mistral-window-{window}", heads=8, groups=2, tied=False, family="mistral", sequence=80, samples=2,
+                    theirs={"sliding_window": window}, transformer={"window_size": window})
+    yield llama("qwen2", heads=8, groups=2, tied=True, family="qwen2")
+    yield llama("qwen2-window-from-the-second-layer", heads=4, groups=2, tied=False, family="qwen2",
+                theirs={"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+                transformer={"window_size": 7, "max_window_layers": 2})
+    yield llama("qwen3", heads=4, groups=2, tied=True, family="qwen3", head_width=24)
+    yield llama("qwen3-frozen-norms", heads=4, groups=1, tied=False, family="qwen3", recompute=True,
+                frozen=lambda name: "norm" in name, transformer={"norm_lr_scale": 0.0})
     yield starcoder2("starcoder2")
+    yield starcoder2("starcoder2-window", window=9)
     yield gpt2("gpt2")
     yield bigcode("gpt-bigcode")
     yield plain("default")

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <optional>
 
 namespace fastllm::gpt {
@@ -34,6 +35,7 @@ class Reader {
   GptConfig read() {
     read_sizes();
     read_norm();
+    read_attention();
     read_rotary();
     read_mlp();
     read_embeddings();
@@ -138,6 +140,12 @@ class Reader {
                   std::to_string(kLargestSize) + ", found " + std::to_string(config_.heads) +
                   " times " + std::to_string(config_.head_width));
     }
+    if (2 * config_.groups * config_.head_width > kLargestSize) {
+      problem("transformer.head_groups",
+              "expected twice head_groups times kv_channels to be at most " +
+                  std::to_string(kLargestSize) + ", found twice " + std::to_string(config_.groups) +
+                  " times " + std::to_string(config_.head_width));
+    }
     const double power = real_or("transformer.attention_softmax_scale_power", 0.5);
     config_.softmax_scale = std::pow(double(config_.head_width), -power);
 
@@ -161,21 +169,88 @@ class Reader {
     norm.initialization_range = node_.get<double>("transformer.normalization.initialization_range");
   }
 
+  void read_attention() {
+    const std::string window = "transformer.window_size", first = "transformer.max_window_layers";
+    if (node_.size(window) >= 0) config_.window = size(window);
+    if (node_.size(first) >= 0) config_.first_window_block = size(first);
+    config_.attention_dropout = probability("transformer.attention_dropout");
+    config_.query_key_norm = node_.get<bool>("transformer.query_key_norm");
+  }
+
+  // The share of values that a dropout sets to 0.
+  double probability(const std::string& path) {
+    const auto value = node_.get<double>(path);
+    if (!(value < 1))
+      problem(path, "expected a share below 1, found " + number(value) + "; 0 drops nothing");
+    return value;
+  }
+
+  // A number of the rotary embedding that must be above a bound.
+  double above(const std::string& key, double bound) {
+    const std::string path = "transformer.rotary." + key;
+    const auto value = node_.get<double>(path);
+    if (!(value > bound && std::isfinite(value)))
+      problem(path, "expected a number above " + number(bound) + ", found " + number(value));
+    return value;
+  }
+
   void read_rotary() {
-    const auto type = node_.get<std::string>("transformer.rotary.type");
-    if (type == "none") return;
-    if (type != "default") later("transformer.rotary.type", type, "default or none");
-    config_.rotary.kind = RotaryKind::kDefault;
-    config_.rotary.theta = node_.get<double>("transformer.rotary.theta");
-    config_.rotary.interleaved = !node_.get<bool>("transformer.rotary.triton");
-    if (!(config_.rotary.theta > 0)) {
-      problem("transformer.rotary.theta",
-              "expected a number above 0, found " + number(config_.rotary.theta));
-    }
+    const std::map<std::string, RotaryKind> kinds = {{"none", RotaryKind::kNone},
+                                                     {"default", RotaryKind::kDefault},
+                                                     {"linear", RotaryKind::kLinear},
+                                                     {"llama3", RotaryKind::kLlama3},
+                                                     {"yarn", RotaryKind::kYarn}};
+    auto& rotary = config_.rotary;
+    rotary.kind = kinds.at(node_.get<std::string>("transformer.rotary.type"));
+    if (rotary.kind == RotaryKind::kNone) return;
+    rotary.interleaved = !node_.get<bool>("transformer.rotary.triton");
+    // With a base of 1 all pairs turn alike, and yarn, which divides by its logarithm, has no
+    // meaning.
+    rotary.theta = above("theta", rotary.kind == RotaryKind::kYarn ? 1 : 0);
     if (config_.head_width % 2 != 0) {
       problem("transformer.kv_channels",
               "expected an even number, since rotary embeddings turn pairs, found " +
                   std::to_string(config_.head_width));
+    }
+    if (rotary.kind == RotaryKind::kDefault) return;
+    rotary.scale_factor = above("scale_factor", 0);
+    if (rotary.kind == RotaryKind::kLinear) return;
+    const std::string original = "transformer.rotary.original_context_length";
+    const auto length = node_.get<int64_t>(original);
+    if (length < 1) problem(original, "expected at least 1 token, found " + std::to_string(length));
+    rotary.original_context_length = double(length);
+    if (rotary.kind == RotaryKind::kLlama3)
+      read_llama3_rotary();
+    else
+      read_yarn_rotary();
+  }
+  void read_llama3_rotary() {
+    auto& rotary = config_.rotary;
+    rotary.low_frequency_factor = above("low_frequency_factor", 0);
+    rotary.high_frequency_factor = above("high_frequency_factor", 0);
+    if (rotary.low_frequency_factor >= rotary.high_frequency_factor) {
+      problem("transformer.rotary.low_frequency_factor",
+              "expected less than high_frequency_factor (" + number(rotary.high_frequency_factor) +
+                  "), found " + number(rotary.low_frequency_factor));
+    }
+  }
+  void read_yarn_rotary() {
+    auto& rotary = config_.rotary;
+    rotary.beta_fast = above("beta_fast", 0);
+    rotary.beta_slow = above("beta_slow", 0);
+    if (rotary.beta_slow > rotary.beta_fast) {
+      problem("transformer.rotary.beta_slow", "expected at most beta_fast (" +
+                                                  number(rotary.beta_fast) + "), found " +
+                                                  number(rotary.beta_slow));
+    }
+    rotary.attention_factor = node_.optional<double>("transformer.rotary.attention_factor")
+                                  .value_or(0.1 * std::log(rotary.scale_factor) + 1);
+    if (!(rotary.attention_factor > 0)) {
+      problem("transformer.rotary.attention_factor",
+              "expected a number above 0, found " + number(rotary.attention_factor) +
+                  (node_.optional<double>("transformer.rotary.attention_factor")
+                       ? ""
+                       : " = 0.1 ln(scale_factor) + 1, since no value is given; give one"));
     }
   }
 
@@ -294,10 +369,7 @@ class Reader {
     if (experts != 1) later("transformer.num_experts", std::to_string(experts), "1");
     only("transformer.num_shared_experts", int64_t{0});
     only("transformer.num_experts_per_token", int64_t{1});
-    only("transformer.attention_dropout", 0.0);
     only("transformer.hidden_dropout", 0.0);
-    only_null("transformer.window_size");
-    only_null("transformer.max_window_layers");
     const auto level = node_.get<std::string>("transformer.mlp_recompute_level");
     if (level != "none") later("transformer.mlp_recompute_level", level, "none");
     only("transformer.debug_transformer", int64_t{0});
@@ -325,6 +397,8 @@ class Reader {
     flag("transformer.dropless_moe", true);
     flag("transformer.dropless_dynamic_shape", false);
     flag("transformer.use_flash_attention", true);
+    if (config_.first_window_block > 0 && config_.window == 0)
+      note("transformer.max_window_layers", "no effect without window_size");
 
     const auto without_experts = [&](const std::string& path, bool given) {
       if (given) note(path, "no effect with num_experts 1");

@@ -11,7 +11,7 @@
 namespace fastllm::gpt {
 
 enum class NormKind { kLayer, kRms };
-enum class RotaryKind { kNone, kDefault };
+enum class RotaryKind { kNone, kDefault, kLinear, kLlama3, kYarn };
 enum class Activation { kGelu, kSilu, kRelu, kSquaredRelu };
 
 // Normal initial values, clamped; NaN: no clamp.
@@ -32,6 +32,10 @@ struct RotaryConfig {
   RotaryKind kind = RotaryKind::kNone;
   double theta = 10000;
   bool interleaved = false;  // a pair is elements 2i, 2i + 1 of a head; otherwise i, i + half
+  double scale_factor = 8;   // linear, llama3, yarn: how much longer the context became
+  double original_context_length = 8192;                       // llama3, yarn: in tokens
+  double low_frequency_factor = 1, high_frequency_factor = 4;  // llama3
+  double beta_fast = 32, beta_slow = 1, attention_factor = 1;  // yarn
 };
 
 struct GptConfig {
@@ -41,7 +45,11 @@ struct GptConfig {
   bool bias_qkv = true, bias_dense = true, bias_mlp = true;
   bool gated = false;
   Activation activation = Activation::kGelu;
-  double softmax_scale = 1;  // kv_channels^-attention_softmax_scale_power
+  double softmax_scale = 1;        // kv_channels^-attention_softmax_scale_power
+  int64_t window = 0;              // keys a query sees, its own included; 0: all before it
+  int64_t first_window_block = 0;  // blocks below this have no window; counted from 1
+  double attention_dropout = 0;    // probability, in training
+  bool query_key_norm = false;     // RMS norm of every head of queries and keys, before rotary
 
   int64_t vocabulary = 0, positions = 0;
   bool absolute_positions = true, tied = true, parallel_embeddings = true;
@@ -53,6 +61,8 @@ struct GptConfig {
 
   int64_t query_width() const { return heads * head_width; }
   int64_t key_value_width() const { return 2 * groups * head_width; }  // keys, then values
+  // The window of a block, counted from 1; 0: none.
+  int64_t window_of(int64_t block) const { return block < first_window_block ? 0 : window; }
 };
 
 // Throws FASTLLM_INVALID with every problem found, one "path: sentence" a line. Writes computed

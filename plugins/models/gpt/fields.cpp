@@ -68,8 +68,10 @@ void declare_normalization(const sdk::Sink& sink) {
 
 void declare_rotary(const sdk::Sink& sink) {
   const std::string at = "transformer.rotary.";
-  sink.field(choice(at + "type", "none", kArchitecture, {"none", "default", "llama3", "yarn"},
-                    "Rotary position embedding of queries and keys.",
+  sink.field(choice(at + "type", "none", kArchitecture,
+                    {"none", "default", "llama3", "yarn", "linear"},
+                    "Rotary position embedding of queries and keys; linear (ours) divides all "
+                    "frequencies by scale_factor.",
                     {"transformer.use_rotary_embeddings"}));
   sink.field(
       real(at + "theta", "10000.0", kArchitecture, kUnbounded, "Base of the rotary frequencies."));
@@ -78,11 +80,11 @@ void declare_rotary(const sdk::Sink& sink) {
                      "elements 2i and 2i + 1.",
                      {"transformer.triton_rotary"}));
   sink.field(real(at + "scale_factor", "8.0", kArchitecture, kUnbounded,
-                  "Context extension factor of llama3 and yarn."));
+                  "Context extension factor of llama3, yarn and linear."));
   sink.field(real(at + "low_frequency_factor", "1.0", kArchitecture, kUnbounded,
-                  "Lower end of the llama3 blend."));
+                  "Lower end of the llama3 blend, in turns within the original context."));
   sink.field(real(at + "high_frequency_factor", "4.0", kArchitecture, kUnbounded,
-                  "Upper end of the llama3 blend."));
+                  "Upper end of the llama3 blend, in turns within the original context."));
   sink.field(integer(at + "original_context_length", "8192", kArchitecture, kUnbounded,
                      "Context length in tokens before extension, of llama3 and yarn."));
   sink.field(real(at + "attention_factor", "null", kArchitecture | kNullable, kUnbounded,
@@ -125,6 +127,9 @@ void declare_transformer(const sdk::Sink& sink) {
                      "Inner width of the MLP; null: 4 hidden_size."));
   sink.field(integer(at + "kv_channels", "null", kCoreArchitecture | kNullable, 1,
                      "Width of a head; null: hidden_size / num_attention_heads."));
+  sink.field(boolean(at + "query_key_norm", "false", kArchitecture | kExpert,
+                     "RMS normalization of every head of queries and keys before the rotary "
+                     "embedding, one weight for all heads each (ours; as in Qwen3)."));
   declare_rotary(sink);
   sink.field(boolean(at + "gated", "false", kArchitecture,
                      "The MLP multiplies the activation by a second projection."));
@@ -150,7 +155,7 @@ void declare_transformer(const sdk::Sink& sink) {
   declare_init(sink, "mlp_2", "the second MLP weight", "init_method_std / sqrt(2 num_layers)",
                "; null: as without the suffix.");
   sink.field(real(at + "attention_dropout", "0.0", 0, 0,
-                  "Share of attention weights dropped in training."));
+                  "Share of attention weights dropped in training; below 1."));
   sink.field(
       real(at + "hidden_dropout", "0.0", 0, 0, "Share of hidden values dropped in training."));
   sink.field(boolean(at + "full_precision_residual", "false", 0,
@@ -160,7 +165,7 @@ void declare_transformer(const sdk::Sink& sink) {
   sink.field(integer(at + "window_size", "null", kNullable, 1,
                      "Keys a query sees, its own included; null: all before it."));
   sink.field(integer(at + "max_window_layers", "null", kNullable, 0,
-                     "Layers numbered below this, from 1, have no window; null: all have it."));
+                     "Blocks numbered below this, from 1, have no window; null: all have it."));
   sink.field(choice(at + "mlp_recompute_level", "none", 0,
                     {"none", "activation", "activation_and_input", "full"},
                     "What of the MLP is computed again in backward to save memory."));

@@ -27,7 +27,7 @@ void GptModel::fields(const sdk::Sink& sink) { declare_fields(sink); }
 GptModel::GptModel(const GptConfig& config) : rotary_(config) {
   layers_.push_back(std::make_unique<Embedding>(config));
   for (int64_t i = 0; i < config.layers; ++i) {
-    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), rotary_));
+    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), i + 1, rotary_));
   }
   layers_.push_back(std::make_unique<Head>(config, layer_name(layers_.size())));
 }

@@ -19,8 +19,8 @@ FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t 
                                  float* y_all, float* mean_all, float* inverse_all) {
   const int64_t columns = shape.columns;
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = x_all + row * columns;
-    float* __restrict y = y_all + row * columns;
+    const float* x = x_all + shape.x_at(row);
+    float* y = y_all + shape.y_at(row);
     float mean = 0;
     if (shape.centered) {
 #pragma omp simd reduction(+ : mean)
@@ -32,9 +32,11 @@ FASTLLM_KERNEL void forward_rows(const NormShape& shape, int64_t begin, int64_t 
     for (int64_t i = 0; i < columns; ++i) square += (x[i] - mean) * (x[i] - mean);
     const float inverse = 1.0f / std::sqrt(square / float(columns) + shape.epsilon);
     if (bias) {
+#pragma omp simd
       for (int64_t i = 0; i < columns; ++i)
         y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset) + bias[i];
     } else {
+#pragma omp simd
       for (int64_t i = 0; i < columns; ++i)
         y[i] = (x[i] - mean) * inverse * (weight[i] + shape.offset);
     }
@@ -52,8 +54,8 @@ FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t
                                   float* __restrict d_bias) {
   const int64_t columns = shape.columns;
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = x_all + row * columns;
-    const float* dy = dy_all + row * columns;
+    const float* x = x_all + shape.x_at(row);
+    const float* dy = dy_all + shape.y_at(row);
     const float mean = mean_all ? mean_all[row] : 0.0f, inverse = inverse_all[row];
     if (d_weight) {
       for (int64_t i = 0; i < columns; ++i) d_weight[i] += dy[i] * ((x[i] - mean) * inverse);
@@ -71,9 +73,9 @@ FASTLLM_KERNEL void backward_rows(const NormShape& shape, int64_t begin, int64_t
     }
     const float along = dot * inverse * inverse / float(columns);
     const float shift = shape.centered ? sum / float(columns) : 0.0f;
-    float* dx = dx_all + row * columns;
+    float* dx = dx_all + shape.y_at(row);
     if (residual_all) {
-      const float* residual = residual_all + row * columns;
+      const float* residual = residual_all + shape.y_at(row);
 #pragma omp simd
       for (int64_t i = 0; i < columns; ++i) {
         const float g = dy[i] * (weight[i] + shape.offset);

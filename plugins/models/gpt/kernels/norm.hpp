@@ -12,15 +12,25 @@ struct NormShape {
   bool centered;  // subtract the mean (layer norm)
   float epsilon;
   float offset;  // 1 when the weight is stored around 0
+  // A row may be a head of a token: `heads` rows side by side, then the next token x_stride elements
+  // further in x, y_stride in y and in the gradients dy, dx and residual. 0: heads * columns.
+  int64_t heads = 1, x_stride = 0, y_stride = 0;
+
+  int64_t x_at(int64_t row) const { return at(row, x_stride); }
+  int64_t y_at(int64_t row) const { return at(row, y_stride); }
+
+  int64_t at(int64_t row, int64_t stride) const {
+    return stride == 0 ? row * columns : row / heads * stride + row % heads * columns;
+  }
 };
 
-// mean [rows] (null when not centered) and inverse [rows] = 1 / sqrt(var + epsilon) are kept for
+// y may be x's memory. mean [rows] (null when not centered) and inverse [rows] = 1 / sqrt(var + epsilon) are kept for
 // backward.
 void norm_forward(const NormShape& shape, const float* x, const float* weight, const float* bias,
                   float* y, float* mean, float* inverse);
 
 struct NormGradients {
-  float* x = nullptr;               // [rows, columns], written; null: not wanted
+  float* x = nullptr;  // [rows, columns], written, may be dy's memory; null: not wanted
   const float* residual = nullptr;  // added to x's gradient; may be the memory of x
   float* weight = nullptr;          // [columns]; null: frozen
   float* bias = nullptr;

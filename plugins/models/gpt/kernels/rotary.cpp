@@ -1,5 +1,6 @@
 // One pass over the heads of each token.
-// A rotation is orthogonal, so its backward is the rotation by the opposite angle.
+// A turn is an orthogonal matrix (times a factor, in YaRN), so its backward, the transpose, is the
+// turn by the opposite angle.
 #include "kernels/rotary.hpp"
 
 #include <ATen/Parallel.h>
@@ -39,10 +40,10 @@ FASTLLM_KERNEL void rotate_tokens(const RotaryShape& shape, int64_t begin, int64
 
 }  // namespace
 
-void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse,
+void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool backward,
             float* values) {
   at::parallel_for(0, shape.tokens, kRowGrain, [&](int64_t begin, int64_t end) {
-    rotate_tokens(shape, begin, end, table, positions, inverse ? -1.0f : 1.0f, values);
+    rotate_tokens(shape, begin, end, table, positions, backward ? -1.0f : 1.0f, values);
   });
 }
 

@@ -11,9 +11,9 @@ struct RotaryShape {
   bool interleaved;  // a pair is elements 2i, 2i + 1; otherwise i, i + head_width / 2
 };
 
-// In place. table [positions, head_width]: cosines of the pairs, then sines. inverse turns back,
-// which is also the backward.
-void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool inverse,
+// In place. table [positions, head_width]: cosines of the pairs, then sines, which may share a
+// factor. backward: turns the other way, which makes the gradient of the input.
+void rotate(const RotaryShape& shape, const float* table, const int64_t* positions, bool backward,
             float* values);
 
 }  // namespace fastllm::gpt

@@ -1,15 +1,22 @@
-// Causal softmax over blocks of attention scores, and its backward. Row r of a block is the query
-// at position first + r; it sees the keys 0 .. first + r. Columns beyond are set to 0.
+// The softmax of attention over blocks of scores, and its backward: one read and one write of the
+// block each. A row is a query, a column a key; a row sees a run of columns, those beyond it are
+// set to 0 for the products that follow.
 #pragma once
 
 #include <cstdint>
 
+#include "kernels/random.hpp"
+
 namespace fastllm::gpt {
 
 struct ScoreBlock {
-  int64_t rows, keys;  // keys: of the whole block, at least first + rows
-  int64_t first;       // position of the first row's query
-  float scale;         // of the scores
+  int64_t rows, keys;
+  int64_t diagonal;  // the column of the first row's own position; the next row's is one further
+  int64_t window;    // columns a row sees, its own the last of them; at least 1
+  float scale;       // of the scores
+  Dropout dropout;
+  // The dropout's number for row r and column c is first_number + r * numbers_a_row + c.
+  uint64_t first_number, numbers_a_row;
 };
 
 // By row: weight = exp(scale * (score - maximum)) * inverse_sum.
@@ -17,14 +24,13 @@ struct SoftmaxRows {
   float *maximum, *inverse_sum;
 };
 
-// scores [rows, keys] become weights without their inverse_sum; fills rows.
-void causal_softmax(const ScoreBlock& block, float* scores, const SoftmaxRows& rows);
+// scores [rows, keys] become weights without their inverse_sum, some dropped; fills rows.
+void attention_softmax(const ScoreBlock& block, float* scores, const SoftmaxRows& rows);
 
-// scores become the whole weights again, to the same bits.
-void causal_weights(const ScoreBlock& block, float* scores, const SoftmaxRows& rows);
-
-// d_weights [rows, keys] become the gradient of the scores.
-void causal_softmax_backward(const ScoreBlock& block, const float* weights, float* d_weights);
+// With the scores made again: they become the weights as they met the values (some dropped), and
+// d_weights [rows, keys], the gradient of those, becomes the gradient of the unscaled scores.
+void attention_softmax_backward(const ScoreBlock& block, const SoftmaxRows& rows, float* scores,
+                                float* d_weights);
 
 // Row times its factor, in place; rows `stride` apart.
 void scale_rows(int64_t rows, int64_t width, int64_t stride, const float* factors, float* values);

@@ -60,44 +60,57 @@ Linear make_dense(Parameters& parameters, const GptConfig& c, const std::string&
   return Linear(parameters, std::move(matrix), std::move(offset));
 }
 
+std::optional<HeadNorm> make_norm(Parameters& parameters, const GptConfig& c,
+                                  const std::string& name, int64_t heads) {
+  if (!c.query_key_norm) return std::nullopt;
+  return std::optional<HeadNorm>(std::in_place, parameters, c, name, heads);
+}
+
 }  // namespace
 
 Attention::Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
-                     Rotary& rotary)
-    : heads_(config.heads),
-      groups_(config.groups),
-      head_width_(config.head_width),
-      scale_(config.softmax_scale),
+                     int64_t window, Rotary& rotary)
+    : shape_{config.heads, config.groups, config.head_width, config.softmax_scale, window},
       rotary_(rotary),
       query_(make_query(parameters, config, prefix + ".query")),
       key_value_(make_key_value(parameters, config, prefix + ".key_value")),
+      query_norm_(make_norm(parameters, config, prefix + ".query_norm", config.heads)),
+      key_norm_(make_norm(parameters, config, prefix + ".key_norm", config.groups)),
       dense_(make_dense(parameters, config, prefix + ".dense")) {}
 
-void Attention::rotate(const at::Tensor& query, const at::Tensor& key_value,
-                       const at::Tensor& positions, int64_t length, bool inverse) {
-  if (!rotary_.enabled()) return;
-  rotary_.apply(query, heads_, positions, length, inverse);
-  rotary_.apply(key_value, groups_, positions, length, inverse);  // the keys come first in a row
+bool Attention::input_trainable() const {
+  const auto norm = [](const std::optional<HeadNorm>& n) { return n && n->trainable(); };
+  return query_.trainable() || key_value_.trainable() || norm(query_norm_) || norm(key_norm_);
 }
 
-void Attention::forward(int64_t batch, int64_t sequence, int64_t length, const at::Tensor& x,
-                        const at::Tensor& positions, const at::Tensor& residual,
-                        const at::Tensor& y, AttentionSaved* saved) {
-  const int64_t tokens = batch * sequence;
-  const AttentionShape shape{batch, sequence, heads_, groups_, head_width_, scale_};
-  const at::Tensor query = empty({tokens, heads_ * head_width_});
-  const at::Tensor key_value = empty({tokens, 2 * groups_ * head_width_});
+void Attention::rotate(const AttentionContext& context, const at::Tensor& query,
+                       const at::Tensor& key_value, bool backward) {
+  if (!rotary_.enabled()) return;
+  rotary_.apply(query, shape_.heads, context.positions, context.length, backward);
+  // The keys come first in a row.
+  rotary_.apply(key_value, shape_.groups, context.positions, context.length, backward);
+}
+
+void Attention::forward(const AttentionContext& context, const at::Tensor& x,
+                        const at::Tensor& residual, const at::Tensor& y, AttentionSaved* saved) {
+  const int64_t tokens = x.size(0);
+  const at::Tensor query = empty({tokens, shape_.heads * shape_.head_width});
+  const at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
   query_.forward(x, query);
   key_value_.forward(x, key_value);
-  rotate(query, key_value, positions, length, false);
-  const at::Tensor out = empty({tokens, heads_ * head_width_});
-  const at::Tensor softmax = attention_forward(shape, query, key_value, out);
+  HeadNormSaved query_norm, key_norm;
+  if (query_norm_) query_norm_->forward(query, saved ? &query_norm : nullptr);
+  if (key_norm_) key_norm_->forward(key_value, saved ? &key_norm : nullptr);
+  rotate(context, query, key_value, false);
+  const at::Tensor out = at::empty_like(query);
+  const at::Tensor softmax =
+      attention_forward(shape_, context.ranges, context.dropout, query, key_value, out);
   dense_.forward_add(out, residual, y);
   if (!saved) return;
-  *saved = {.shape = shape,
-            .length = length,
+  *saved = {.context = context,
             .input = query_.weight_trainable() || key_value_.weight_trainable() ? x : at::Tensor(),
-            .positions = positions,
+            .query_norm = std::move(query_norm),
+            .key_norm = std::move(key_norm),
             .query = query,
             .key_value = key_value,
             .out = dense_.weight_trainable() ? out : at::Tensor(),
@@ -111,9 +124,11 @@ void Attention::backward(const Gradients& gradients, const AttentionSaved& saved
   const at::Tensor d_out = at::empty_like(saved.query), d_query = at::empty_like(saved.query);
   const at::Tensor d_key_value = at::empty_like(saved.key_value);
   dense_.backward_input(dy, d_out);
-  attention_backward(saved.shape, saved.query, saved.key_value, saved.softmax, d_out, d_query,
-                     d_key_value);
-  rotate(d_query, d_key_value, saved.positions, saved.length, true);
+  attention_backward(shape_, saved.context.ranges, saved.context.dropout, saved.query,
+                     saved.key_value, saved.softmax, d_out, d_query, d_key_value);
+  rotate(saved.context, d_query, d_key_value, true);
+  if (query_norm_) query_norm_->backward(gradients, saved.query_norm, d_query);
+  if (key_norm_) key_norm_->backward(gradients, saved.key_norm, d_key_value);
   query_.backward_parameters(gradients, d_query, saved.input);
   key_value_.backward_parameters(gradients, d_key_value, saved.input);
   if (!dx.defined()) return;
@@ -124,6 +139,8 @@ void Attention::backward(const Gradients& gradients, const AttentionSaved& saved
 void Attention::no_gradient(const Gradients& gradients) const {
   query_.no_gradient(gradients);
   key_value_.no_gradient(gradients);
+  if (query_norm_) query_norm_->no_gradient(gradients);
+  if (key_norm_) key_norm_->no_gradient(gradients);
   dense_.no_gradient(gradients);
 }
 

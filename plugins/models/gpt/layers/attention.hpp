@@ -3,46 +3,56 @@
 #pragma once
 
 #include "layers/causal_attention.hpp"
+#include "layers/head_norm.hpp"
 #include "layers/linear.hpp"
 #include "layers/rotary.hpp"
 
 namespace fastllm::gpt {
 
-struct AttentionSaved {
-  AttentionShape shape;
+// What a micro-batch says about its tokens, for all blocks.
+struct AttentionContext {
+  at::Tensor ranges;     // int32 [ranges + 1], checked
+  at::Tensor positions;  // int64 [tokens]; undefined without rotary embedding
   int64_t length = 0;    // of the whole sequence
-  at::Tensor input;      // undefined when neither query nor key_value needs a weight gradient
-  at::Tensor positions;  // undefined without rotary embedding
-  at::Tensor query, key_value;  // after rotation
+  Dropout dropout;       // of attention weights
+};
+
+struct AttentionSaved {
+  AttentionContext context;
+  at::Tensor input;  // undefined when neither query nor key_value needs a weight gradient
+  HeadNormSaved query_norm, key_norm;
+  at::Tensor query, key_value;  // after normalization and rotation
   at::Tensor out;  // before the output projection; undefined when dense's weight needs no gradient
   at::Tensor softmax;  // of attention_forward
 };
 
 class Attention {
  public:
-  // prefix: "layers.1.self_attn". rotary is the model's and outlives this.
+  // prefix: "layers.1.self_attn"; window: keys a query sees, 0: all. rotary is the model's and
+  // outlives this.
   Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
-            Rotary& rotary);
+            int64_t window, Rotary& rotary);
 
   // y = residual + attention(x); all [tokens, hidden]. saved null: nothing is kept.
-  void forward(int64_t batch, int64_t sequence, int64_t length, const at::Tensor& x,
-               const at::Tensor& positions, const at::Tensor& residual, const at::Tensor& y,
-               AttentionSaved* saved);
+  void forward(const AttentionContext& context, const at::Tensor& x, const at::Tensor& residual,
+               const at::Tensor& y, AttentionSaved* saved);
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
   void backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,
                 const at::Tensor& dx);
-  bool input_trainable() const { return query_.trainable() || key_value_.trainable(); }
   bool trainable() const { return input_trainable() || dense_.trainable(); }
   void no_gradient(const Gradients& gradients) const;
 
  private:
-  void rotate(const at::Tensor& query, const at::Tensor& key_value, const at::Tensor& positions,
-              int64_t length, bool inverse);
+  // Of anything before the product of queries and keys.
+  bool input_trainable() const;
+  void rotate(const AttentionContext& context, const at::Tensor& query, const at::Tensor& key_value,
+              bool backward);
 
-  int64_t heads_, groups_, head_width_;
-  double scale_;
+  AttentionShape shape_;
   Rotary& rotary_;
-  Linear query_, key_value_, dense_;
+  Linear query_, key_value_;
+  std::optional<HeadNorm> query_norm_, key_norm_;
+  Linear dense_;
 };
 
 }  // namespace fastllm::gpt

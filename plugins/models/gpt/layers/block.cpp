@@ -19,31 +19,45 @@ struct BlockSaved : sdk::Saved {
 
 }  // namespace
 
-Block::Block(const GptConfig& config, const std::string& prefix, Rotary& rotary)
+Block::Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary)
     : config_(config),
+      window_(config.window_of(number)),
       rotary_(rotary.enabled()),
       norm_1_(parameters, config, prefix + ".norm_1"),
       norm_2_(parameters, config, prefix + ".norm_2"),
-      attention_(parameters, config, prefix + ".self_attn", rotary),
+      attention_(parameters, config, prefix + ".self_attn", window_, rotary),
       mlp_(parameters, config, prefix + ".mlp") {}
 
 void Block::describe_ports(const sdk::Sink& sink) const {
   sink.input(hidden_port(config_.hidden));
+  sink.input(ranges_port());
   if (rotary_) sink.input(batch_port("positions"));
   sink.output(hidden_port(config_.hidden));
 }
 
+AttentionContext Block::attention_context(const sdk::Call& call, const Tensors& inputs) const {
+  const at::Tensor& x = inputs[0];
+  AttentionContext context;
+  context.ranges = inputs[1];
+  check_ranges(context.ranges, x.size(0) * x.size(1));
+  if (rotary_) context.positions = inputs[2].reshape({-1});
+  context.length = std::max(x.size(1), call->length);
+  if (!call.evaluation()) {
+    context.dropout = make_dropout(config_.attention_dropout,
+                                   stream_key(call->seed, call->offset, RandomUse::kAttention));
+  }
+  return context;
+}
+
 sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
                                  const Tensors& outputs) {
-  const int64_t batch = inputs[0].size(0), sequence = inputs[0].size(1);
   const at::Tensor x = flat(inputs[0]), y = flat(outputs[0]);
   auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
   const at::Tensor mid = at::empty_like(x);
   {
     const at::Tensor normed = at::empty_like(x);
     norm_1_.forward(x, normed, saved ? &saved->norm_1 : nullptr);
-    attention_.forward(batch, sequence, std::max(sequence, call->length), normed,
-                       rotary_ ? inputs[1].reshape({-1}) : at::Tensor(), x, mid,
+    attention_.forward(attention_context(call, inputs), normed, x, mid,
                        saved ? &saved->attention : nullptr);
   }
   const at::Tensor normed = at::empty_like(x);
@@ -94,8 +108,12 @@ sdk::Flops Block::flops(int64_t batch, int64_t sequence) const {
   const double projections =
       2 * double(config_.heads + config_.groups) * double(config_.head_width);
   const double mlp = double(config_.gated ? 3 : 2) * double(config_.ffn);
-  // Scores and values are two products of which the causal half is needed.
-  const double attention = 2 * tokens * double(config_.query_width()) * double(sequence);
+  // Scores and values are two products of which the causal half is needed, or what lies in the
+  // window.
+  const double length = double(sequence);
+  const double window = window_ > 0 ? std::min(double(window_), length) : length;
+  const double seen = 2 * window * (1 - window / (2 * length));
+  const double attention = 2 * tokens * double(config_.query_width()) * seen;
   // The backward makes the scores again: half of the forward's two products.
   return {.forward = 2 * tokens * double(config_.hidden) * (projections + mlp) + attention,
           .recomputed = attention / 2};

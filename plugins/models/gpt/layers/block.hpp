@@ -9,11 +9,11 @@ namespace fastllm::gpt {
 
 class Block : public Layer {
  public:
-  // prefix: "layers.1".
-  Block(const GptConfig& config, const std::string& prefix, Rotary& rotary);
+  // prefix: "layers.1"; number counts blocks from 1.
+  Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary);
 
   void describe_ports(const sdk::Sink& sink) const override;
-  int inputs() const override { return rotary_ ? 2 : 1; }
+  int inputs() const override { return rotary_ ? 3 : 2; }
   int outputs() const override { return 1; }
   sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs,
                             const Tensors& outputs) override;
@@ -22,7 +22,10 @@ class Block : public Layer {
   sdk::Flops flops(int64_t batch, int64_t sequence) const override;
 
  private:
+  AttentionContext attention_context(const sdk::Call& call, const Tensors& inputs) const;
+
   GptConfig config_;
+  int64_t window_;
   bool rotary_;
   Norm norm_1_, norm_2_;
   Attention attention_;

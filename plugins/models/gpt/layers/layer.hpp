@@ -43,6 +43,13 @@ inline sdk::Port batch_port(const std::string& name) {
           .flags = FASTLLM_PORT_BATCH | FASTLLM_PORT_NO_GRAD,
           .dtype = sdk::kInt64};
 }
+// cu_seqlens: the ends of the attention ranges over all tokens, int32 [ranges + 1] from 0.
+inline sdk::Port ranges_port() {
+  return {.name = "cu_seqlens",
+          .shape = {FASTLLM_DIM_ANY},
+          .flags = FASTLLM_PORT_BATCH | FASTLLM_PORT_NO_GRAD,
+          .dtype = sdk::kInt32};
+}
 
 // [batch, sequence, width] as [tokens, width].
 inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }

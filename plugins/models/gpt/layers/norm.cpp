@@ -9,24 +9,6 @@
 namespace fastllm::gpt {
 namespace {
 
-sdk::Parameter declare(const std::string& name, int64_t width, double value, double spread,
-                       double lr_scale) {
-  sdk::Parameter parameter;
-  parameter.name = name;
-  parameter.shape = {width};
-  parameter.flags = FASTLLM_PARAM_PARTIAL;
-  parameter.weight_decay = 0;
-  if (spread > 0) {
-    parameter.init = FASTLLM_INIT_UNIFORM;
-    parameter.init_a = value - spread;
-    parameter.init_b = value + spread;
-  } else {
-    parameter.init = value == 0 ? FASTLLM_INIT_ZEROS : FASTLLM_INIT_ONES;
-  }
-  if (!std::isnan(lr_scale)) parameter.lr_scales = {lr_scale};
-  return parameter;
-}
-
 const float* data(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
 }
@@ -36,14 +18,30 @@ float* mutable_data(const at::Tensor& tensor) {
 
 }  // namespace
 
+sdk::Parameter norm_parameter(const GptConfig& config, const std::string& name, int64_t width,
+                              double value) {
+  sdk::Parameter parameter;
+  parameter.name = name;
+  parameter.shape = {width};
+  parameter.flags = FASTLLM_PARAM_PARTIAL;
+  parameter.weight_decay = 0;
+  if (const double spread = config.norm.initialization_range; spread > 0) {
+    parameter.init = FASTLLM_INIT_UNIFORM;
+    parameter.init_a = value - spread;
+    parameter.init_b = value + spread;
+  } else {
+    parameter.init = value == 0 ? FASTLLM_INIT_ZEROS : FASTLLM_INIT_ONES;
+  }
+  if (!std::isnan(config.norm_scale)) parameter.lr_scales = {config.norm_scale};
+  return parameter;
+}
+
 Norm::Norm(Parameters& parameters, const GptConfig& config, const std::string& prefix)
     : parameters_(parameters), config_(config.norm) {
-  const double spread = config.norm.initialization_range;
-  weight_ = parameters.add(declare(prefix + ".weight", config.hidden,
-                                   config.norm.zero_centered ? 0 : 1, spread, config.norm_scale));
-  if (config.norm.kind == NormKind::kLayer) {
-    bias_ = parameters.add(declare(prefix + ".bias", config.hidden, 0, spread, config.norm_scale));
-  }
+  weight_ = parameters.add(
+      norm_parameter(config, prefix + ".weight", config.hidden, config.norm.zero_centered ? 0 : 1));
+  if (config.norm.kind == NormKind::kLayer)
+    bias_ = parameters.add(norm_parameter(config, prefix + ".bias", config.hidden, 0));
 }
 
 NormShape Norm::shape(const at::Tensor& x) const {

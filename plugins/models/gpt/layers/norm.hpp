@@ -11,6 +11,10 @@ struct NormSaved {
   at::Tensor mean, inverse;
 };
 
+// The declaration of a norm's weight (around 1, or 0 when zero-centered) or bias (around 0).
+sdk::Parameter norm_parameter(const GptConfig& config, const std::string& name, int64_t width,
+                              double value);
+
 class Norm {
  public:
   // prefix: "layers.1.norm_1".
