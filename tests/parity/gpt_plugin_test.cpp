@@ -349,7 +349,8 @@ TEST(GptDescription, OfFrozenKindsIsTheReferences) {
 TEST(GptDescription, HasNormsOfQueriesAndKeysWhenAskedFor) {
   const auto names = [](const std::vector<std::string>& values) {
     std::vector<std::string> result;
-    for (const auto& parameter : configure(values).model->description().parameters)
+    const auto c = configure(values);
+    for (const auto& parameter : c.model->description().parameters)
       if (parameter.name.find("query_norm") + 1 || parameter.name.find("key_norm") + 1) {
         result.push_back(parameter.name);
         EXPECT_EQ(parameter.shape, std::vector<int64_t>{24});

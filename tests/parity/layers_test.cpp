@@ -236,7 +236,7 @@ TEST(GptBlock, IsLikeAutogradWithEveryScaledRotary) {
     c.rotary.original_context_length = 64;
     c.rotary.beta_fast = 4;
     if (kind == RotaryKind::kYarn) c.rotary.attention_factor = 0.1 * std::log(4.0) + 1;
-    const auto ratio = plain_frequencies(c) * at::pow(c.rotary.theta, at::arange(8) / 8.0);
+    const auto ratio = plain_frequencies(c) * at::pow(c.rotary.theta, at::arange(8, at::kDouble) / 8);
     EXPECT_EQ(ratio[0].item<double>() == 1, kind != RotaryKind::kLinear);
     EXPECT_NEAR(ratio[7].item<double>(), 0.25, 1e-12);
     expect_like_autograd(c);
