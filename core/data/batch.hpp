@@ -18,9 +18,9 @@ struct Span {  // inclusive token positions
 };
 
 struct Sample {
-  std::span<int64_t> tokens;             // caller's memory, sequence_length + 1 to fill
+  std::span<int64_t> tokens;  // caller's memory, sequence_length + predicted_tokens to fill
   std::vector<Span> loss_masking_spans;  // relative to the sample
-  // Pieces of documents in order, none empty; they add up to sequence_length + 1.
+  // Pieces of documents in order, none empty; they add up to the number of tokens.
   std::vector<int64_t> document_lengths;
 };
 
@@ -48,6 +48,14 @@ struct Batch {
   std::vector<int64_t> documents;   // number in the sample; all 0 when they are not separated
   std::vector<int32_t> cu_seqlens;  // cumulative lengths of attention ranges over samples * length
   int64_t valid_labels = 0;
+
+  // labels_2, labels_3 .. for models that predict several tokens: one token further each. With
+  // separated documents a label in a later document than its token does not count.
+  struct FurtherLabels {
+    std::vector<int64_t> labels;
+    int64_t valid = 0;
+  };
+  std::vector<FurtherLabels> further_labels;
 };
 
 }  // namespace fastllm::data

@@ -27,12 +27,15 @@ std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
   batch->positions.resize(cells);
   batch->documents.resize(cells);
   batch->cu_seqlens.push_back(0);
-  // A sample has one token more than its row. It spills over into the next row, which is read after
-  // the labels are set.
-  batch->tokens.resize(cells + 1);
+  batch->further_labels.resize(size_t(options_.predicted_tokens - 1));
+  for (auto& further : batch->further_labels) further.labels.resize(cells);
+  // A sample has some tokens more than its row. It spills over into the next row, which is read
+  // after the labels are set.
+  const int64_t sample_tokens = length + options_.predicted_tokens;
+  batch->tokens.resize(cells + size_t(options_.predicted_tokens));
   Sample sample;
   for (int64_t row = 0; row < rows; ++row) {
-    sample.tokens = std::span(batch->tokens).subspan(size_t(row * length), size_t(length + 1));
+    sample.tokens = std::span(batch->tokens).subspan(size_t(row * length), size_t(sample_tokens));
     try {
       read_sample(first + row, sample);
       check_ids(first + row, sample);
@@ -41,12 +44,20 @@ std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
           fmt::format("Failed to get sample {} from dataset {}", first + row, dataset_.name()));
       throw;
     }
-    set_labels(sample, row, *batch);
+    const auto row_of = [&](std::vector<int64_t>& labels) {
+      return std::span(labels).subspan(size_t(row * length), size_t(length));
+    };
+    set_labels(sample, 1, row_of(batch->labels));
+    for (size_t i = 0; i < batch->further_labels.size(); ++i)
+      set_labels(sample, int64_t(i) + 2, row_of(batch->further_labels[i].labels));
     set_documents(sample, row, *batch);
   }
   batch->tokens.resize(cells);
-  batch->valid_labels =
-      int64_t(cells) - std::count(batch->labels.begin(), batch->labels.end(), kIgnoredLabel);
+  const auto count_valid = [](const std::vector<int64_t>& labels) {
+    return int64_t(labels.size()) - std::count(labels.begin(), labels.end(), kIgnoredLabel);
+  };
+  batch->valid_labels = count_valid(batch->labels);
+  for (auto& further : batch->further_labels) further.valid = count_valid(further.labels);
   return batch;
 }
 
@@ -77,15 +88,26 @@ void BatchBuilder::check_ids(int64_t index, const Sample& sample) const {
           dataset_.locate(index, bad - sample.tokens.begin()), raise));
 }
 
-void BatchBuilder::set_labels(const Sample& sample, int64_t row, Batch& batch) const {
-  auto labels = std::span(batch.labels).subspan(size_t(row * batch.length), size_t(batch.length));
-  std::copy(sample.tokens.begin() + 1, sample.tokens.end(), labels.begin());
-  if (!options_.use_loss_masking_spans) return;
-  for (const Span& span : sample.loss_masking_spans) {
-    // Label i is token i + 1.
-    int64_t first = std::max<int64_t>(span.first - 1, 0),
-            last = std::min(span.last - 1, batch.length - 1);
+void BatchBuilder::set_labels(const Sample& sample, int64_t distance,
+                              std::span<int64_t> labels) const {
+  const auto length = int64_t(labels.size());
+  std::copy_n(sample.tokens.begin() + distance, length, labels.begin());
+  // Label i is token i + distance.
+  const auto ignore = [&](int64_t first_token, int64_t last_token) {
+    const int64_t first = std::max<int64_t>(first_token - distance, 0),
+                  last = std::min(last_token - distance, length - 1);
     for (int64_t i = first; i <= last; ++i) labels[size_t(i)] = kIgnoredLabel;
+  };
+  if (options_.use_loss_masking_spans) {
+    for (const Span& span : sample.loss_masking_spans) ignore(span.first, span.last);
+  }
+  if (distance == 1 || options_.cross_document_attention) return;
+  // The next token counts whatever its document is, as in the reference; tokens beyond it cannot
+  // be guessed across a border that attention does not cross.
+  int64_t begin = 0;
+  for (const int64_t tokens : sample.document_lengths) {
+    if (begin > 0) ignore(begin, std::min(begin + distance, begin + tokens) - 1);
+    begin += tokens;
   }
 }
 

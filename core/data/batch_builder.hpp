@@ -19,7 +19,8 @@ class BatchBuilder {
  private:
   void read_sample(int64_t index, Sample& sample) const;
   void check_ids(int64_t index, const Sample& sample) const;
-  void set_labels(const Sample& sample, int64_t row, Batch& batch) const;
+  // Of one row: the tokens `distance` further, where they count.
+  void set_labels(const Sample& sample, int64_t distance, std::span<int64_t> labels) const;
   void set_documents(const Sample& sample, int64_t row, Batch& batch) const;
 
   const SampledDataset& dataset_;

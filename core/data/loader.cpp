@@ -25,6 +25,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   at_least("first_sample", options.first_sample, 0);
   at_least("micro_batch_size", options.micro_batch_size, 1);
   at_least("sequence_length", options.sequence_length, 1);
+  at_least("predicted_tokens", options.predicted_tokens, 1);
   at_least("batch_data_rank", options.batch_data_rank, 0);
   at_least("batch_data_size", options.batch_data_size, options.batch_data_rank + 1);
   at_least("threads", options.threads, 0);

@@ -13,6 +13,7 @@ struct LoaderOptions {
   int64_t first_sample = 0;        // completed iterations * batch_size
   int64_t micro_batch_size = 1;    // samples
   int64_t sequence_length = 2048;  // tokens
+  int64_t predicted_tokens = 1;    // labels a position has; a sample has as many tokens more
   int64_t vocab_size =
       0;  // ids outside [0, vocab_size) are refused with file, document and id; 0: no check
   int batch_data_rank = 0, batch_data_size = 1;

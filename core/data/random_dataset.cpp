@@ -13,11 +13,11 @@ namespace {
 
 class Random final : public SampledDataset {
  public:
-  Random(std::string name, int64_t num_samples, int64_t sequence_length, int64_t vocab_size,
+  Random(std::string name, int64_t num_samples, int64_t sample_tokens, int64_t vocab_size,
          uint64_t seed)
       : name_(std::move(name)),
         size_(num_samples),
-        length_(sequence_length),
+        sample_tokens_(sample_tokens),
         vocab_size_(vocab_size),
         seed_(seed) {
     if (vocab_size_ < 1 || vocab_size_ > int64_t(1) << 32) {
@@ -30,13 +30,13 @@ class Random final : public SampledDataset {
 
   int64_t size() const override { return size_; }
   void get(int64_t index, Sample& sample) const override {
-    FASTLLM_ASSERT(index >= 0 && index < size_ && int64_t(sample.tokens.size()) == length_ + 1);
+    FASTLLM_ASSERT(index >= 0 && index < size_ && int64_t(sample.tokens.size()) == sample_tokens_);
     // The reference's generator refuses seeds from 2^32 on; here they wrap around.
     std::mt19937 generator = make_generator(seed_ + 48576439 + 74593 * uint64_t(index));
     for (int64_t& token : sample.tokens)
       token = numpy_bounded(generator, uint32_t(vocab_size_ - 1));
     sample.loss_masking_spans.clear();
-    sample.document_lengths.assign(1, length_ + 1);
+    sample.document_lengths.assign(1, sample_tokens_);
   }
   std::string name() const override { return name_; }
   std::vector<std::string> fingerprints() const override {
@@ -45,7 +45,7 @@ class Random final : public SampledDataset {
 
  private:
   std::string name_;
-  int64_t size_, length_, vocab_size_;
+  int64_t size_, sample_tokens_, vocab_size_;
   uint64_t seed_;
 };
 
@@ -53,8 +53,9 @@ class Random final : public SampledDataset {
 
 std::shared_ptr<const SampledDataset> make_random(std::string name, int64_t num_samples,
                                                   int64_t sequence_length, int64_t vocab_size,
-                                                  uint64_t seed) {
-  return std::make_shared<Random>(std::move(name), num_samples, sequence_length, vocab_size, seed);
+                                                  uint64_t seed, int64_t predicted_tokens) {
+  return std::make_shared<Random>(std::move(name), num_samples, sequence_length + predicted_tokens,
+                                  vocab_size, seed);
 }
 
 }  // namespace fastllm::data

@@ -12,6 +12,6 @@ namespace fastllm::data {
 
 std::shared_ptr<const SampledDataset> make_random(std::string name, int64_t num_samples,
                                                   int64_t sequence_length, int64_t vocab_size,
-                                                  uint64_t seed);
+                                                  uint64_t seed, int64_t predicted_tokens = 1);
 
 }  // namespace fastllm::data

@@ -95,15 +95,17 @@ class RunCache {
 class Sampled final : public SampledDataset {
  public:
   Sampled(IndexedPointer dataset, int64_t num_samples, int64_t sequence_length, uint64_t seed,
-          Shuffle shuffle)
+          Shuffle shuffle, int64_t predicted_tokens)
       : dataset_(std::move(dataset)),
         size_(num_samples),
         length_(sequence_length),
+        predicted_(predicted_tokens),
         seed_(seed),
         shuffle_(shuffle) {
+    FASTLLM_ASSERT(predicted_ >= 1);
     documents_ = dataset_->num_documents();
     epoch_tokens_ = dataset_->num_tokens();
-    int64_t needed = 0;  // tokens of all samples: consecutive ones share one
+    int64_t needed = 0;  // tokens of all samples but the overlap, which consecutive ones share
     if (size_ < 1 || length_ < 1 || __builtin_mul_overflow(size_, length_, &needed) ||
         needed > std::numeric_limits<int64_t>::max() / 2) {
       throw Error(
@@ -119,7 +121,7 @@ class Sampled final : public SampledDataset {
                               "and no token; leave it out or prepare it again",
                               dataset_->name(), documents_));
     }
-    epochs_ = needed / epoch_tokens_ + 1;  // ceil((needed + 1) / epoch_tokens_)
+    epochs_ = (needed + predicted_ - 1) / epoch_tokens_ + 1;  // ceil((needed + P) / epoch_tokens_)
     bool across = shuffle_ == Shuffle::kFull || shuffle_ == Shuffle::kLegacy;
     run_tokens_ = epoch_tokens_;
     run_length_ = documents_;
@@ -145,7 +147,7 @@ class Sampled final : public SampledDataset {
   std::vector<std::string> fingerprints() const override { return dataset_->fingerprints(); }
 
   void get(int64_t index, Sample& sample) const override {
-    FASTLLM_ASSERT(int64_t(sample.tokens.size()) == length_ + 1);
+    FASTLLM_ASSERT(int64_t(sample.tokens.size()) == sample_tokens());
     sample.loss_masking_spans.clear();
     sample.document_lengths.clear();
     walk(index, [&](int64_t document, int64_t offset, int64_t begin, int64_t count) {
@@ -171,6 +173,8 @@ class Sampled final : public SampledDataset {
   }
 
  private:
+  int64_t sample_tokens() const { return length_ + predicted_; }
+
   // visit(document, offset, begin, count): tokens [offset, offset + count) of the document are
   // [begin, begin + count) of the sample. Documents that give nothing are not visited.
   template <class Visit>
@@ -183,13 +187,14 @@ class Sampled final : public SampledDataset {
     int64_t position = in_stream(index) * length_;
     int64_t number = position / run_tokens_;
     int64_t filled = 0;
-    while (filled <= length_) {
+    while (filled < sample_tokens()) {
       std::shared_ptr<const DocumentRun> run =
           runs_.get(number, [this](int64_t n) { return build(n); });
       auto [place, offset] = run->find(*dataset_, filled == 0 ? position % run_tokens_ : 0);
-      for (; place < run->length() && filled <= length_; ++place, offset = 0) {
+      for (; place < run->length() && filled < sample_tokens(); ++place, offset = 0) {
         int64_t document = run->document(place);
-        int64_t count = std::min(dataset_->document_size(document) - offset, length_ + 1 - filled);
+        int64_t count =
+            std::min(dataset_->document_size(document) - offset, sample_tokens() - filled);
         if (count == 0) continue;
         visit(document, offset, filled, count);
         filled += count;
@@ -219,7 +224,7 @@ class Sampled final : public SampledDataset {
   // Megatron-LM's order: documents of all epochs are shuffled, then the samples; when the last
   // epoch is mostly unused, it is kept apart at the end of both.
   void plan_legacy() {
-    legacy_samples_ = (run_tokens_ - 1) / length_;
+    legacy_samples_ = (run_tokens_ - predicted_) / length_;
     if (run_length_ > std::numeric_limits<int32_t>::max() ||
         legacy_samples_ > int64_t(std::numeric_limits<uint32_t>::max())) {
       throw Error(
@@ -229,8 +234,8 @@ class Sampled final : public SampledDataset {
                       std::numeric_limits<int32_t>::max(), std::numeric_limits<uint32_t>::max(),
                       dataset_->name(), run_length_, legacy_samples_));
     }
-    legacy_main_ = epochs_ > 1 ? ((epochs_ - 1) * epoch_tokens_ - 1) / length_ : 0;
-    auto per_epoch = double((epoch_tokens_ - 1) / length_);
+    legacy_main_ = std::max<int64_t>((epochs_ - 1) * epoch_tokens_ - predicted_, 0) / length_;
+    auto per_epoch = double((epoch_tokens_ - predicted_) / length_);
     legacy_separate_ = epochs_ > 1 && double(size_ - legacy_main_) < 0.8 * per_epoch;
   }
 
@@ -267,7 +272,7 @@ class Sampled final : public SampledDataset {
   }
 
   IndexedPointer dataset_;
-  int64_t size_, length_;
+  int64_t size_, length_, predicted_;
   uint64_t seed_;
   Shuffle shuffle_;
   int64_t documents_ = 0, epoch_tokens_ = 0, epochs_ = 0;
@@ -293,8 +298,9 @@ Shuffle parse_shuffle(std::string_view name) {
 
 std::shared_ptr<const SampledDataset> make_sampled(IndexedPointer dataset, int64_t num_samples,
                                                    int64_t sequence_length, uint64_t seed,
-                                                   Shuffle shuffle) {
-  return std::make_shared<Sampled>(std::move(dataset), num_samples, sequence_length, seed, shuffle);
+                                                   Shuffle shuffle, int64_t predicted_tokens) {
+  return std::make_shared<Sampled>(std::move(dataset), num_samples, sequence_length, seed, shuffle,
+                                   predicted_tokens);
 }
 
 }  // namespace fastllm::data

@@ -118,7 +118,8 @@ std::shared_ptr<const data::SampledDataset> make(const Node& definition,
   const std::string type = type_of(definition, context);
   if (is_indexed(type)) {
     return data::make_sampled(make_indexed(definition, context), sampling.num_samples,
-                              sampling.sequence_length, sampling.seed, sampling.shuffle);
+                              sampling.sequence_length, sampling.seed, sampling.shuffle,
+                              sampling.predicted_tokens);
   }
   if (type == "file") {
     auto [content, inner] = open_file(definition, context);
@@ -127,7 +128,7 @@ std::shared_ptr<const data::SampledDataset> make(const Node& definition,
   if (type == "random") {
     return data::make_random(definition.get_optional<std::string>("name").value_or("dummy"),
                              sampling.num_samples, sampling.sequence_length, sampling.vocab_size,
-                             sampling.seed);
+                             sampling.seed, sampling.predicted_tokens);
   }
   if (type == "sampled") {
     const Node* inner = definition.find("dataset");

@@ -15,7 +15,8 @@ namespace fastllm::train {
 
 struct SamplingSettings {
   int64_t num_samples = 0;
-  int64_t sequence_length = 0;  // tokens; a sample has one more
+  int64_t sequence_length = 0;   // tokens
+  int64_t predicted_tokens = 1;  // labels a position has; a sample has as many tokens more
   uint64_t seed = 0;
   data::Shuffle shuffle = data::Shuffle::kEpoch;
   bool use_loss_masking_spans = false;

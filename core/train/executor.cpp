@@ -41,7 +41,7 @@ struct Pass {  // one micro-batch on its way through the layers
   std::vector<Held> values;
   std::vector<model::Saved> saved;  // by layer; empty also when a layer needs none
   std::vector<char> kept;           // by layer: forward saved what backward needs
-  DLTensor entries[kBatchEntries]{};
+  std::vector<DLTensor> entries;    // by BatchEntry, then further labels
   int64_t batch_shape[2]{}, batch_strides[2]{}, cu_shape[1]{}, cu_strides[1]{1};
 };
 
@@ -151,16 +151,26 @@ struct Executor::Impl {
     pass.batch_shape[1] = pass.batch_strides[0] = batch.length;
     pass.batch_strides[1] = 1;
     pass.cu_shape[0] = int64_t(batch.cu_seqlens.size());
-    const std::vector<int64_t>* grids[] = {&batch.tokens, &batch.labels, &batch.positions,
-                                           &batch.documents};
-    for (int e = 0; e < kCuSeqlens; ++e)
-      pass.entries[e] = {const_cast<int64_t*>(grids[e]->data()),
+    const auto grid = [&batch](int entry) -> const std::vector<int64_t>* {
+      const std::vector<int64_t>* grids[] = {&batch.tokens, &batch.labels, &batch.positions,
+                                             &batch.documents};
+      if (entry < kCuSeqlens) return grids[entry];
+      const auto further = size_t(entry - kFurtherLabels);
+      return further < batch.further_labels.size() ? &batch.further_labels[further].labels
+                                                   : nullptr;
+    };
+    pass.entries.resize(size_t(kFurtherLabels + wiring.predicted_tokens - 1));
+    for (int e = 0; e < int(pass.entries.size()); ++e) {
+      const std::vector<int64_t>* const values = e == kCuSeqlens ? nullptr : grid(e);
+      if (!values) continue;  // refused below when a layer reads it
+      pass.entries[e] = {const_cast<int64_t*>(values->data()),
                          {kDLCPU, 0},
                          2,
                          {kDLInt, 64, 1},
                          pass.batch_shape,
                          pass.batch_strides,
                          0};
+    }
     pass.entries[kCuSeqlens] = {const_cast<int32_t*>(batch.cu_seqlens.data()),
                                 {kDLCPU, 0},
                                 1,
@@ -171,8 +181,10 @@ struct Executor::Impl {
     for (const WiredLayer& layer : wiring.layers)
       for (const Input& i : layer.inputs) {
         if (i.value >= 0) continue;
-        const size_t found =
-            i.entry == kCuSeqlens ? batch.cu_seqlens.size() : grids[i.entry]->size();
+        const std::vector<int64_t>* const values = i.entry == kCuSeqlens ? nullptr : grid(i.entry);
+        const size_t found = i.entry == kCuSeqlens ? batch.cu_seqlens.size()
+                             : values              ? values->size()
+                                                   : 0;
         if (i.entry == kCuSeqlens ? found > 0 : found == size_t(tokens)) continue;
         throw Error(Status::kInternal,
                     fmt::format("expected a batch of {} tokens with the entries that the model "
@@ -281,10 +293,11 @@ struct Executor::Impl {
   // divided by their number over all ranks (gradients are averaged over data ranks, hence their
   // number), or the mean over micro-batches.
   float loss_gradient(const Value& value) const {
-    if (!wiring.losses[value.loss].sum)
-      return float(input->loss_scale / double(input->micro_batches.size()));
-    if (input->valid_labels == 0) return 0;
-    return float(input->loss_scale * store.layout().world().data / double(input->valid_labels));
+    const Reported& loss = wiring.losses[value.loss];
+    if (!loss.sum) return float(input->loss_scale / double(input->micro_batches.size()));
+    const int64_t labels = input->valid(loss.predicted);
+    if (labels == 0) return 0;
+    return float(input->loss_scale * store.layout().world().data / double(labels));
   }
 
   void backward(Pass& pass, int l) {
@@ -449,8 +462,8 @@ struct Executor::Impl {
     auto reduce = [&](const std::vector<Reported>& names, const std::vector<double>& sums,
                       std::map<std::string, double>& to) {
       for (size_t i = 0; i < names.size(); ++i) {
-        const double parts =
-            names[i].sum ? double(input->valid_labels) : double(input->micro_batches.size());
+        const double parts = names[i].sum ? double(input->valid(names[i].predicted))
+                                          : double(input->micro_batches.size());
         to[names[i].name] = parts > 0 ? sums[i] / parts / names[i].layers : 0;
       }
     };

@@ -30,10 +30,15 @@ struct StepInput {
   int64_t step = 0;
   double loss_scale = 1;
   int64_t valid_labels = 0;  // over all micro-batches and data ranks
+  // The same of labels_2, labels_3 ..
+  std::vector<int64_t> further_valid_labels;
+  int64_t valid(int predicted) const {
+    return predicted < 2 ? valid_labels : further_valid_labels.at(size_t(predicted - 2));
+  }
 };
 
 struct StepOutput {
-  // By output name, reduced as the port's flags say: a PORT_SUM over all valid labels, else the
+  // By output name, reduced as the port's flags say: a PORT_SUM over all valid labels of its kind, else the
   // mean over micro-batches; then the mean over the layers that have an output of that name.
   std::map<std::string, double> losses;
   std::map<std::string, double> metrics;

@@ -19,6 +19,7 @@
 #include "core/data/loader.hpp"
 #include "core/train/initialize.hpp"
 #include "core/train/metrics.hpp"
+#include "core/train/wiring.hpp"
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {
@@ -126,6 +127,7 @@ struct Trainer::Impl {
     o.first_sample = first_sample;
     o.micro_batch_size = settings.batch.micro_batch_size;
     o.sequence_length = settings.batch.sequence_length;
+    o.predicted_tokens = predicted_tokens(parts.model.description());
     o.vocab_size = parts.vocab_size;
     o.cross_document_attention = settings.batch.cross_document_attention;
     o.use_loss_masking_spans = settings.data.use_loss_masking_spans;
@@ -146,7 +148,11 @@ struct Trainer::Impl {
     for (int64_t i = 0; i < settings.batch.sequential_micro_batches; ++i) {
       batches.owned.push_back(loader.next());
       batches.input.micro_batches.push_back(batches.owned.back().get());
-      batches.input.valid_labels += batches.owned.back()->valid_labels;
+      const data::Batch& batch = *batches.owned.back();
+      batches.input.valid_labels += batch.valid_labels;
+      batches.input.further_valid_labels.resize(batch.further_labels.size());
+      for (size_t k = 0; k < batch.further_labels.size(); ++k)
+        batches.input.further_valid_labels[k] += batch.further_labels[k].valid;
     }
     batches.input.step = step;
     const double took = milliseconds(Clock::now() - begin);

@@ -16,8 +16,20 @@ namespace {
 bool is_type(const DLDataType& t, int code, int bits) {
   return t.code == code && t.bits == bits && t.lanes == 1;
 }
-constexpr const char* kNames[kBatchEntries] = {"tokens", "labels", "positions", "documents",
-                                               "cu_seqlens"};
+constexpr const char* kNames[kFurtherLabels] = {"tokens", "labels", "positions", "documents",
+                                                "cu_seqlens"};
+constexpr int kMostPredictedTokens = 64;  // each is a copy of the labels
+
+// 2 from "labels_2"; 0: no such name.
+int further_label(const std::string& name) {
+  for (int k = 2; k <= kMostPredictedTokens; ++k)
+    if (name == fmt::format("labels_{}", k)) return k;
+  return 0;
+}
+// Of the labels that an entry holds; 0: others.
+int predicted_by(int entry) {
+  return entry == kLabels ? 1 : entry >= kFurtherLabels ? entry - kFurtherLabels + 2 : 0;
+}
 
 // bits 0 stands for the compute type; of a loss or metric, for float32.
 bool is_scalar_type(const DLDataType& t) { return t.bits == 0 || is_float32(t); }
@@ -25,13 +37,13 @@ bool takes_gradient_type(const DLDataType& t) { return t.bits == 0 || is_compute
 
 int batch_entry(const model::Layer& layer, const model::Port& port) {
   const auto found = std::find(std::begin(kNames), std::end(kNames), port.name);
-  if (found == std::end(kNames))
-    throw Error(
-        Status::kUnsupported,
-        fmt::format(
-            "layer {}: expected batch entries among {}, found {}, which this host cannot deliver",
-            layer.name, fmt::join(kNames, ", "), port.name));
-  const int entry = int(found - std::begin(kNames));
+  const int further = further_label(port.name);
+  if (found == std::end(kNames) && !further)
+    throw Error(Status::kUnsupported,
+                fmt::format("layer {}: expected batch entries among {}, labels_2 .. labels_{}, "
+                            "found {}, which this host cannot deliver",
+                            layer.name, fmt::join(kNames, ", "), kMostPredictedTokens, port.name));
+  const int entry = further ? kFurtherLabels + further - 2 : int(found - std::begin(kNames));
   const bool flat = entry == kCuSeqlens;
   const std::vector<int64_t> shape =
       flat ? std::vector<int64_t>{FASTLLM_DIM_ANY}
@@ -44,17 +56,23 @@ int batch_entry(const model::Layer& layer, const model::Port& port) {
   return entry;
 }
 
-int report(std::vector<Reported>& list, const model::Layer& layer, const model::Port& port) {
+int report(std::vector<Reported>& list, const model::Layer& layer, const model::Port& port,
+           int predicted) {
   const bool sum = port.flags & FASTLLM_PORT_SUM;
   auto found = std::find_if(list.begin(), list.end(),
                             [&](const Reported& r) { return r.name == port.name; });
-  if (found == list.end()) found = list.insert(list.end(), Reported{port.name, sum, 0});
+  if (found == list.end()) found = list.insert(list.end(), Reported{port.name, sum, 0, predicted});
   if (found->sum != sum)
     throw Error(
         Status::kInternal,
         fmt::format(
             "layer {}: expected output {} to have or lack the flag PORT_SUM in all layers alike",
             layer.name, port.name));
+  if (sum && found->predicted != predicted)
+    throw Error(Status::kInternal,
+                fmt::format("layer {}: expected output {} to be a sum over the same labels in all "
+                            "layers, found labels {} and {} tokens away",
+                            layer.name, port.name, found->predicted, predicted));
   ++found->layers;
   return int(found - list.begin());
 }
@@ -79,7 +97,19 @@ bool takes_gradient(const model::Port& port) {
 
 }  // namespace
 
-const char* batch_entry_name(int entry) { return kNames[entry]; }
+std::string batch_entry_name(int entry) {
+  return entry < kFurtherLabels ? kNames[entry]
+                                : fmt::format("labels_{}", entry - kFurtherLabels + 2);
+}
+
+int predicted_tokens(const model::Description& d) {
+  int most = 1;
+  for (const model::Layer& layer : d.layers)
+    for (const model::Port& port : layer.inputs)
+      if (port.flags & FASTLLM_PORT_BATCH)
+        most = std::max(most, predicted_by(batch_entry(layer, port)));
+  return most;
+}
 
 Wiring make_wiring(const model::Description& d) {
   Wiring w;
@@ -93,16 +123,19 @@ Wiring make_wiring(const model::Description& d) {
     own.every_stage = layer.flags & FASTLLM_LAYER_EVERY_STAGE;
     own.first_value = int(w.values.size());
     own.values = int(layer.outputs.size());
+    int predicted = 0;
     for (size_t i = 0; i < layer.inputs.size(); ++i) {
       Input input;
       if (wires[l][i].from_batch()) {
         input.entry = batch_entry(layer, layer.inputs[i]);
+        predicted = std::max(predicted, predicted_by(input.entry));
       } else {
         input.value = w.layers[wires[l][i].layer].first_value + wires[l][i].output;
         ++w.values[input.value].readers;
       }
       own.inputs.push_back(input);
     }
+    w.predicted_tokens = std::max(w.predicted_tokens, predicted);
     for (int o = 0; o < own.values; ++o) {
       const model::Port& port = layer.outputs[o];
       check_value_type(layer, port);
@@ -111,8 +144,10 @@ Wiring make_wiring(const model::Description& d) {
       value.output = o;
       value.port = &port;
       value.name = layer.name + "." + port.name;
-      if (port.flags & FASTLLM_PORT_LOSS) value.loss = report(w.losses, layer, port);
-      if (port.flags & FASTLLM_PORT_METRIC) value.metric = report(w.metrics, layer, port);
+      if (port.flags & FASTLLM_PORT_LOSS)
+        value.loss = report(w.losses, layer, port, std::max(predicted, 1));
+      if (port.flags & FASTLLM_PORT_METRIC)
+        value.metric = report(w.metrics, layer, port, std::max(predicted, 1));
       w.values.push_back(std::move(value));
     }
   }

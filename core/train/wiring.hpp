@@ -9,9 +9,13 @@
 
 namespace fastllm::train {
 
-// Entries of data::Batch, in the order of the executor's tensors.
-enum BatchEntry { kTokens, kLabels, kPositions, kDocuments, kCuSeqlens, kBatchEntries };
-const char* batch_entry_name(int entry);
+// Entries of data::Batch, in the order of the executor's tensors: these, then labels_2, labels_3 ..
+enum BatchEntry { kTokens, kLabels, kPositions, kDocuments, kCuSeqlens, kFurtherLabels };
+std::string batch_entry_name(int entry);
+
+// How many labels a position needs: 1, or the largest k of the entries labels_k that the model
+// reads. Throws as make_wiring does.
+int predicted_tokens(const model::Description& description);
 
 struct Value {  // one output of one layer
   int layer = 0, output = 0;
@@ -25,7 +29,7 @@ struct Value {  // one output of one layer
 
 struct Input {
   int value = -1;         // -1: from the batch
-  int entry = 0;          // BatchEntry
+  int entry = 0;          // BatchEntry, or kFurtherLabels + k - 2 for labels_k
   bool gradient = false;  // backward is asked for its gradient
 };
 
@@ -40,14 +44,16 @@ struct WiredLayer {
 
 struct Reported {  // a loss or metric by name
   std::string name;
-  bool sum = false;  // PORT_SUM
-  int layers = 0;    // that have it
+  bool sum = false;   // PORT_SUM
+  int layers = 0;     // that have it
+  int predicted = 1;  // the labels that a sum is over: tokens from their position
 };
 
 struct Wiring {
   std::vector<WiredLayer> layers;
   std::vector<Value> values;
   std::vector<Reported> losses, metrics;
+  int predicted_tokens = 1;  // labels that a position needs
 };
 
 // Throws Error(kUnsupported) for a batch entry or a type that this host cannot deliver.

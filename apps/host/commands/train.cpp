@@ -20,6 +20,7 @@
 #include "core/train/datasets.hpp"
 #include "core/train/run_directory.hpp"
 #include "core/train/trainer.hpp"
+#include "core/train/wiring.hpp"
 
 namespace fastllm::host {
 namespace {
@@ -45,6 +46,7 @@ std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::
   train::SamplingSettings sampling;
   sampling.num_samples = samples;
   sampling.sequence_length = settings.batch.sequence_length;
+  sampling.predicted_tokens = train::predicted_tokens(job.model().description());
   sampling.seed = uint64_t(settings.data.seed);
   sampling.shuffle = data::parse_shuffle(settings.data.shuffle);
   sampling.use_loss_masking_spans = settings.data.use_loss_masking_spans;

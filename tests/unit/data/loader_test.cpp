@@ -28,10 +28,11 @@ bool equal(const Batch& a, const Batch& b) {
 
 // Stream 0, 1, 2, ... in documents of 3, 1, 4, 2 tokens, again and again.
 std::shared_ptr<const SampledDataset> counting(int64_t samples, int64_t length,
-                                               std::vector<std::vector<Span>> spans = {}) {
+                                               std::vector<std::vector<Span>> spans = {},
+                                               int64_t predicted_tokens = 1) {
   auto documents = std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {3}, {4, 5, 6, 7}, {8, 9}},
                                                    std::move(spans));
-  return make_sampled(documents, samples, length, 0, Shuffle::kDisabled);
+  return make_sampled(documents, samples, length, 0, Shuffle::kDisabled, predicted_tokens);
 }
 
 LoaderOptions options_for(int64_t length, int64_t rows, int threads = 0) {
@@ -86,6 +87,50 @@ TEST(Loader, MasksTheLabelsOfSpans) {
   // Masked tokens 0, 2 | 5, 6, 7, 8: token 0 is no label of the first sample.
   EXPECT_THAT(batch->labels, ElementsAre(1, -100, 3, 4, -100, -100, -100, -100));
   EXPECT_EQ(batch->valid_labels, 3);
+}
+
+TEST(Loader, DeliversLabelsFurtherAhead) {
+  LoaderOptions options = options_for(4, 2);
+  options.predicted_tokens = 3;
+  {
+    Loader loader(counting(4, 4, {}, 3), options);
+    const auto batch = loader.next();
+    EXPECT_THAT(batch->tokens, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+    EXPECT_THAT(batch->labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+    ASSERT_EQ(batch->further_labels.size(), 2u);
+    EXPECT_THAT(batch->further_labels[0].labels, ElementsAre(2, 3, 4, 5, 6, 7, 8, 9));
+    EXPECT_THAT(batch->further_labels[1].labels, ElementsAre(3, 4, 5, 6, 7, 8, 9, 0));
+    EXPECT_EQ(batch->further_labels[1].valid, 8);
+  }
+  // Rows 0 1 2 | 3 | 4 5 6 and 4 5 6 7 | 8 9 | 0: further labels stay in their document.
+  options.cross_document_attention = false;
+  {
+    Loader loader(counting(4, 4, {}, 3), options);
+    const auto batch = loader.next();
+    EXPECT_THAT(batch->documents, ElementsAre(0, 0, 0, 1, 0, 0, 0, 0));
+    EXPECT_THAT(batch->labels, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+    EXPECT_THAT(batch->further_labels[0].labels,
+                ElementsAre(2, -100, -100, -100, 6, 7, -100, -100));
+    EXPECT_THAT(batch->further_labels[1].labels,
+                ElementsAre(-100, -100, -100, -100, 7, -100, -100, -100));
+    EXPECT_EQ(batch->further_labels[0].valid, 3);
+    EXPECT_EQ(batch->further_labels[1].valid, 1);
+  }
+}
+
+TEST(Loader, MasksTheFurtherLabelsOfSpans) {
+  // Masked tokens 0, 2 | 5, 6, 7, 8: each further label is one token less far in its row.
+  std::vector<std::vector<Span>> spans{{{0, 0}, {2, 2}}, {}, {{1, 3}}, {{0, 1}}};
+  LoaderOptions options = options_for(4, 2);
+  options.predicted_tokens = 2;
+  options.use_loss_masking_spans = true;
+  Loader loader(counting(4, 4, spans, 2), options);
+  const auto batch = loader.next();
+  EXPECT_THAT(batch->labels, ElementsAre(1, -100, 3, 4, -100, -100, -100, -100));
+  EXPECT_THAT(batch->further_labels[0].labels,
+              ElementsAre(-100, 3, 4, -100, -100, -100, -100, -100));
+  EXPECT_EQ(batch->valid_labels, 3);
+  EXPECT_EQ(batch->further_labels[0].valid, 2);
 }
 
 TEST(Loader, GivesTheSameForAnyNumberOfThreads) {

@@ -144,6 +144,31 @@ TEST(Sampling, CutsPiecesWhereDocumentsEnd) {
   EXPECT_THAT(sample.document_lengths, ElementsAre(4));
 }
 
+TEST(Sampling, SamplesOverlapByThePredictedTokens) {
+  for (Shuffle shuffle : kAll) {
+    SCOPED_TRACE(int(shuffle));
+    // The last sample of 20 ends where the stream does: 3 more tokens need another epoch only then.
+    const auto documents = std::make_shared<FakeDocuments>(six_documents());
+    const auto one = make_sampled(documents, 20, 5, 32, shuffle),
+               three = make_sampled(documents, 20, 5, 32, shuffle, 3);
+    for (int64_t i = 0; i < 20; ++i) {
+      Sample sample;
+      const auto tokens = read_sample(*three, i, 5, &sample, 3);
+      ASSERT_EQ(tokens.size(), 8u);
+      int64_t total = 0;
+      for (int64_t length : sample.document_lengths) total += length;
+      EXPECT_EQ(total, 8);
+      if (shuffle == Shuffle::kLegacy) continue;  // its number of samples, hence order, is another
+      const auto begin = read_sample(*one, i, 5);
+      EXPECT_EQ(std::vector<int64_t>(tokens.begin(), tokens.begin() + 6), begin);
+      if (i == 19) continue;
+      const auto next = read_sample(*three, i + 1, 5, nullptr, 3);
+      EXPECT_EQ(std::vector<int64_t>(tokens.begin() + 5, tokens.end()),
+                std::vector<int64_t>(next.begin(), next.begin() + 3));
+    }
+  }
+}
+
 TEST(Sampling, ShiftsAndClipsSpans) {
   // Stream: 0 1 2 | 3 4 5 6 7 | 8 9. Spans (1,1); (0,0) (2,4); none.
   auto documents = std::make_shared<FakeDocuments>(

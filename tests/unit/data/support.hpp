@@ -90,8 +90,9 @@ class FakeDocuments final : public IndexedDataset {
 };
 
 inline std::vector<int64_t> read_sample(const SampledDataset& dataset, int64_t index,
-                                        int64_t sequence_length, Sample* kept = nullptr) {
-  std::vector<int64_t> tokens(size_t(sequence_length) + 1, -7);
+                                        int64_t sequence_length, Sample* kept = nullptr,
+                                        int64_t predicted_tokens = 1) {
+  std::vector<int64_t> tokens(size_t(sequence_length + predicted_tokens), -7);
   Sample sample;
   sample.tokens = tokens;
   dataset.get(index, sample);

@@ -12,6 +12,7 @@
 #include "core/base/half.hpp"
 #include "core/base/tensor.hpp"
 #include "core/train/initialize.hpp"
+#include "core/train/wiring.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
 namespace fastllm::train {
@@ -63,6 +64,9 @@ struct Rig {
     for (const data::Batch& b : batches) {
       input.micro_batches.push_back(&b);
       input.valid_labels += b.valid_labels;
+      input.further_valid_labels.resize(b.further_labels.size());
+      for (size_t k = 0; k < b.further_labels.size(); ++k)
+        input.further_valid_labels[k] += b.further_labels[k].valid;
     }
     input.step = step;
     return input;
@@ -596,7 +600,7 @@ TEST(Executor, RefusesWhatItCannotDeliver) {
   using model::Description;
   EXPECT_THAT(refusal([](Description& d) { d.layers[1].inputs[0].name = "images"; }),
               HasSubstr("layer embed: expected batch entries among tokens, labels, positions, "
-                        "documents, cu_seqlens, found images"));
+                        "documents, cu_seqlens, labels_2 .. labels_64, found images"));
   EXPECT_THAT(refusal([](Description& d) { d.layers[1].inputs[0].dtype.bits = 32; }),
               HasSubstr("layer embed: expected batch entry tokens as int64 [BATCH, SEQUENCE]"));
   EXPECT_THAT(
@@ -625,6 +629,36 @@ TEST(Executor, RefusesWhatItCannotDeliver) {
             port.flags &= ~uint32_t(FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM);
       }),
       HasSubstr("expected an output flagged PORT_LOSS to train on, found none in the model"));
+}
+
+// What a head makes of labels_3 is what another makes of the same values as labels: also the number
+// that the loss is divided by.
+TEST(Executor, DeliversLabelsFurtherAheadAndDividesByTheirNumber) {
+  RigOptions further;
+  further.model.predicted = 3;
+  Rig near, far(further);
+  EXPECT_EQ(predicted_tokens(near.model.description()), 1);
+  EXPECT_EQ(predicted_tokens(far.model.description()), 3);
+  std::vector<data::Batch> batches{make_batch(2, 4, 1, 3), make_batch(2, 4, 2)};
+  const StepOutput expected = near.train(batches, 2, 1);
+  for (data::Batch& batch : batches) {
+    batch.further_labels.resize(2);
+    batch.further_labels[1] = {batch.labels, batch.valid_labels};
+    batch.further_labels[0].labels.assign(batch.labels.size(), 0);
+    batch.labels.assign(batch.labels.size(), 0);
+    batch.valid_labels = 8;
+  }
+  const StepOutput found = far.train(batches, 2, 1);
+  EXPECT_EQ(found.losses, expected.losses);
+  EXPECT_EQ(far.gradients(), near.gradients());
+  batches[1].further_labels.pop_back();
+  try {
+    far.train(batches, 2, 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("expected a batch of 8 tokens with the entries that the "
+                                        "model reads, found labels_3 with 0 values"));
+  }
 }
 
 TEST(Executor, RefusesABatchThatLacksAnEntry) {

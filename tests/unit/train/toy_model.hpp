@@ -31,6 +31,7 @@ struct ToyOptions {
   std::vector<int> frozen;        // layers whose parameters are frozen
   bool unused_parameter = false;  // a parameter of a layer that no loss depends on
   bool flag_unused = true;
+  int predicted = 1;  // the head's labels: tokens from their position
 };
 
 class ToyModel : public model::Model {
@@ -237,7 +238,7 @@ class ToyModel : public model::Model {
     output(port("gated"));
     layer("head", kHead);
     input("gated");
-    input("labels", true);
+    input(o_.predicted > 1 ? "labels_" + std::to_string(o_.predicted) : "labels", true);
     model::Port p = scalar;
     p.name = "loss";
     p.flags = FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM;
