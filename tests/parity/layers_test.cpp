@@ -190,7 +190,7 @@ struct BlockCase {
   }
 };
 
-void expect_like_autograd(const GptConfig& config) {
+void expect_like_autograd(const GptConfig& config, double tolerance = kTolerance) {
   at::manual_seed(7);
   BlockCase c(config);
   const RunResult actual = c.run();
@@ -198,10 +198,10 @@ void expect_like_autograd(const GptConfig& config) {
   const Named w = leaves(c.weights);
   const auto y = plain_block(config, w, x, c.positions);
   (y * c.dy.to(at::kDouble)).sum().backward();
-  EXPECT_LT(distance(actual.outputs[0], y), kTolerance);
-  EXPECT_LT(distance(actual.d_input, x.grad()), kTolerance);
+  EXPECT_LT(distance(actual.outputs[0], y), tolerance);
+  EXPECT_LT(distance(actual.d_input, x.grad()), tolerance);
   for (const auto& [name, gradient] : actual.gradients) {
-    EXPECT_LT(distance(gradient, w.at(name).grad()), kTolerance) << name;
+    EXPECT_LT(distance(gradient, w.at(name).grad()), tolerance) << name;
   }
 }
 
@@ -236,7 +236,8 @@ TEST(GptBlock, IsLikeAutogradWithEveryScaledRotary) {
     c.rotary.original_context_length = 64;
     c.rotary.beta_fast = 4;
     if (kind == RotaryKind::kYarn) c.rotary.attention_factor = 0.1 * std::log(4.0) + 1;
-    const auto ratio = plain_frequencies(c) * at::pow(c.rotary.theta, at::arange(8, at::kDouble) / 8);
+    const auto ratio =
+        plain_frequencies(c) * at::pow(c.rotary.theta, at::arange(8, at::kDouble) / 8);
     EXPECT_EQ(ratio[0].item<double>() == 1, kind != RotaryKind::kLinear);
     EXPECT_NEAR(ratio[7].item<double>(), 0.25, 1e-12);
     expect_like_autograd(c);
@@ -263,7 +264,8 @@ TEST(GptBlock, IsLikeAutogradWithNormalizedQueriesAndKeys) {
       c.groups = groups;
       c.head_width = 10;
       c.query_key_norm = true;
-      expect_like_autograd(c);
+      // The norms' weights get sums over all heads and tokens, most of which cancel.
+      expect_like_autograd(c, 2 * kTolerance);
     }
   }
 }
