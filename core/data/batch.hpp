@@ -20,8 +20,9 @@ struct Span {  // inclusive token positions
 struct Sample {
   std::span<int64_t> tokens;  // caller's memory, sequence_length + predicted_tokens to fill
   std::vector<Span> loss_masking_spans;  // relative to the sample
-  // Pieces of documents in order, none empty; they add up to the number of tokens.
+  // Pieces of documents in order, none empty, then the padding; they add up to the number of tokens.
   std::vector<int64_t> document_lengths;
+  int64_t padding = 0;  // tokens at the end that are none, but kIgnoredLabel
 };
 
 // A fixed number of samples; item(i) is a pure function of the data and i. Any thread.
@@ -29,6 +30,7 @@ class SampledDataset {
  public:
   virtual ~SampledDataset() = default;
   virtual int64_t size() const = 0;
+  // Fills what `tokens` spans and replaces the rest of the sample; `padding` is 0 when it is called.
   virtual void get(int64_t index, Sample& sample) const = 0;
   virtual std::string name() const = 0;
   // For provenance: changes when the files do. One line a file.

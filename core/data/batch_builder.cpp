@@ -35,6 +35,7 @@ std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
   batch->tokens.resize(cells + size_t(options_.predicted_tokens));
   Sample sample;
   for (int64_t row = 0; row < rows; ++row) {
+    sample.padding = 0;
     sample.tokens = std::span(batch->tokens).subspan(size_t(row * length), size_t(sample_tokens));
     try {
       read_sample(first + row, sample);
@@ -51,6 +52,8 @@ std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
     for (size_t i = 0; i < batch->further_labels.size(); ++i)
       set_labels(sample, int64_t(i) + 2, row_of(batch->further_labels[i].labels));
     set_documents(sample, row, *batch);
+    // No label counts there, and no token sees it: any id will do.
+    std::fill(sample.tokens.end() - sample.padding, sample.tokens.end(), int64_t(0));
   }
   batch->tokens.resize(cells);
   const auto count_valid = [](const std::vector<int64_t>& labels) {
@@ -74,10 +77,11 @@ void BatchBuilder::read_sample(int64_t index, Sample& sample) const {
 
 void BatchBuilder::check_ids(int64_t index, const Sample& sample) const {
   if (options_.vocab_size <= 0) return;
-  auto bad = std::find_if(sample.tokens.begin(), sample.tokens.end(), [&](int64_t id) {
+  const auto end = sample.tokens.end() - sample.padding;
+  auto bad = std::find_if(sample.tokens.begin(), end, [&](int64_t id) {
     return uint64_t(id) >= uint64_t(options_.vocab_size);  // negative ids are large ones
   });
-  if (bad == sample.tokens.end()) return;
+  if (bad == end) return;
   std::string raise = *bad < 0 ? "" : fmt::format(", or set vocab_size to at least {}", *bad + 1);
   throw Error(
       Status::kInvalid,
@@ -98,9 +102,7 @@ void BatchBuilder::set_labels(const Sample& sample, int64_t distance,
                   last = std::min(last_token - distance, length - 1);
     for (int64_t i = first; i <= last; ++i) labels[size_t(i)] = kIgnoredLabel;
   };
-  if (options_.use_loss_masking_spans) {
-    for (const Span& span : sample.loss_masking_spans) ignore(span.first, span.last);
-  }
+  for (const Span& span : sample.loss_masking_spans) ignore(span.first, span.last);
   if (distance == 1 || options_.cross_document_attention) return;
   // The next token counts whatever its document is, as in the reference; tokens beyond it cannot
   // be guessed across a border that attention does not cross.

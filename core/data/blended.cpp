@@ -66,16 +66,27 @@ class Blended final : public SampledDataset {
 }  // namespace
 
 BlendOrder::BlendOrder(const std::vector<double>& weights) : weights_(weights) {
-  double sum = 0;
   bool legal = true;
-  for (double weight : weights_) {
-    sum += weight;
-    legal = legal && weight >= 0;
+  auto sum_of = [&] {
+    double sum = 0;
+    for (double weight : weights_) {
+      sum += weight;
+      legal = legal && weight >= 0 && std::isfinite(weight);
+    }
+    return sum;
+  };
+  double sum = sum_of();
+  if (!legal || !(sum > 0)) {
+    throw Error(
+        Status::kInvalid,
+        fmt::format("expected finite weights from 0 up, one of them above 0, found [{}]; write "
+                    "shares such as 0.7 and 0.3",
+                    fmt::join(weights, ", ")));
   }
-  if (!legal || !(sum > 0) || !std::isfinite(sum)) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected weights from 0 up, one of them above 0, found [{}]",
-                            fmt::join(weights, ", ")));
+  if (std::isinf(sum)) {
+    // Finite weights, but not their sum. A power of two changes no digit of those that matter.
+    for (double& weight : weights_) weight = std::ldexp(weight, -512);
+    sum = sum_of();
   }
   for (double& weight : weights_) weight /= sum;
   starts_.emplace_back(weights_.size(), 0);

@@ -144,6 +144,18 @@ IndexedPointer make_slice(IndexedPointer dataset, double begin, double end) {
   return std::make_shared<Slice>(std::move(dataset), first, last, std::move(name));
 }
 
+std::string path_as_name(const std::filesystem::path& path) {
+  std::string name;
+  for (char c : path.string()) {
+    if (c == '/') {
+      name += "__";
+    } else {
+      name += c;
+    }
+  }
+  return name;
+}
+
 void merge_fingerprints(std::vector<std::string>& all, const std::vector<std::string>& more) {
   for (const std::string& line : more) {
     if (std::find(all.begin(), all.end(), line) == all.end()) all.push_back(line);

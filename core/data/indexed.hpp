@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +40,9 @@ IndexedPointer make_concatenated(std::string name, std::vector<IndexedPointer> p
 // Documents round(begin * n) to round(end * n) (half to even), fractions of the documents; must not
 // be empty.
 IndexedPointer make_slice(IndexedPointer dataset, double begin, double end);
+
+// What a dataset on the disk is called in messages: its path, "/" as "__".
+std::string path_as_name(const std::filesystem::path& path);
 
 // Appends lines of `more` that are not there yet.
 void merge_fingerprints(std::vector<std::string>& all, const std::vector<std::string>& more);

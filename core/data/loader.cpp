@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/error.hpp"
-#include "core/base/log.hpp"
 #include "core/data/batch_builder.hpp"
 #include "core/data/ordered_workers.hpp"
 
@@ -56,13 +55,7 @@ struct Loader::Impl {
         builder(*dataset, options),
         workers(count_batches(*dataset, options), options.threads,
                 std::max<int64_t>(1, int64_t(options.threads) * options.prefetch),
-                [this](int64_t number) { return builder.build(number); }) {
-    if (options.use_loss_masking_spans && !dataset->has_spans()) {
-      log::warning(fmt::format(
-          "use_loss_masking_spans has no effect: dataset {} holds no spans, all labels count",
-          dataset->name()));
-    }
-  }
+                [this](int64_t number) { return builder.build(number); }) {}
 
   const std::shared_ptr<const SampledDataset> dataset;
   const LoaderOptions options;

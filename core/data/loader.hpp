@@ -18,7 +18,6 @@ struct LoaderOptions {
       0;  // ids outside [0, vocab_size) are refused with file, document and id; 0: no check
   int batch_data_rank = 0, batch_data_size = 1;
   bool cross_document_attention = true;
-  bool use_loss_masking_spans = false;
   int threads = 2;               // training.num_workers; 0: prepares in next()
   int prefetch = 2;              // micro-batches ready ahead, per thread
   double sample_warn_ms = 1000;  // a slower sample warns (docs/compatibility.md)

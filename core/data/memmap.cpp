@@ -318,17 +318,7 @@ void MemmapDataset::get(int64_t document, int64_t offset, std::span<int64_t> tok
   }
 }
 
-std::string MemmapDataset::name() const {
-  std::string name;
-  for (char c : prefix_.string()) {
-    if (c == '/') {
-      name += "__";
-    } else {
-      name += c;
-    }
-  }
-  return name;
-}
+std::string MemmapDataset::name() const { return path_as_name(prefix_); }
 
 std::string MemmapDataset::locate(int64_t document) const {
   return fmt::format("document {} of {}", document, paths_.tokens.string());

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/data/memmap_format.hpp"
 #include "core/data/output_file.hpp"
+#include "core/data/token_checks.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -23,15 +23,6 @@ template <class T>
 void append(std::string& bytes, T value) {
   bytes.append(reinterpret_cast<const char*>(&value),
                sizeof(T));  // little-endian, as token_type.cpp asserts
-}
-
-void check_span(const Span& span, int64_t size, size_t document) {
-  if (span.first < 0 || span.first > span.last || span.last >= size) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected a span inside the {} tokens of document {}, found {} to {}; "
-                            "spans are inclusive token positions",
-                            size, document, span.first, span.last));
-  }
 }
 
 }  // namespace
@@ -87,35 +78,15 @@ void MemmapWriter::add(std::span<const int64_t> tokens,
                        const std::optional<std::vector<Span>>& spans) {
   FASTLLM_ASSERT(fd_ >= 0);
   size_t document = index_.sizes.size();
-  TokenTypeInfo type = token_type_info(index_.type);
-  if (tokens.size() > size_t(std::numeric_limits<int32_t>::max())) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected at most {} tokens in document {} of {}, found {}; cut it",
-                            std::numeric_limits<int32_t>::max(), document, paths_.tokens.string(),
-                            tokens.size()));
-  }
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < type.lowest || tokens[i] > type.highest) {
-      throw Error(Status::kInvalid, fmt::format("expected token ids from {} to {} ({}) in document "
-                                                "{} of {}, found {} at position {}; "
-                                                "choose a wider token type",
-                                                type.lowest, type.highest, type.name, document,
-                                                paths_.tokens.string(), tokens[i], i));
-    }
-  }
-  if (document > 0 && spans.has_value() != !index_.span_counts.empty()) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected a list of spans (it may be empty) with every document of {} "
-                            "or with none, found document {} {} one",
-                            paths_.tokens.string(), document, spans ? "with" : "without"));
-  }
+  check_document(tokens, index_.type, spans, document, paths_.tokens);
+  if (document > 0 && spans.has_value() != !index_.span_counts.empty())
+    refuse_mixed_spans(document, spans.has_value(), paths_.tokens);
   if (spans) {
-    for (const Span& span : *spans) check_span(span, int64_t(tokens.size()), document);
     index_.span_counts.push_back(int32_t(spans->size()));
     index_.spans.insert(index_.spans.end(), spans->begin(), spans->end());
   }
   index_.sizes.push_back(int32_t(tokens.size()));
-  buffer_.resize(tokens.size() * size_t(type.bytes));
+  buffer_.resize(tokens.size() * size_t(token_type_info(index_.type).bytes));
   narrow_tokens(index_.type, tokens, buffer_);
   write_all(fd_, buffer_, aside_);
 }

@@ -37,6 +37,10 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
   }
 }
 
+void seek_output(int fd, size_t offset, const std::filesystem::path& path) {
+  if (::lseek(fd, off_t(offset), SEEK_SET) < 0) fail_errno("write", path, errno);
+}
+
 void close_output(int& fd, const std::filesystem::path& path) {
   int code = ::fsync(fd) == 0 ? 0 : errno;
   if (::close(std::exchange(fd, -1)) != 0 && code == 0) code = errno;

@@ -9,6 +9,8 @@ namespace fastllm::data {
 
 int create_output(const std::filesystem::path& path);  // returns the descriptor
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
+// The next write goes to `offset`.
+void seek_output(int fd, size_t offset, const std::filesystem::path& path);
 // Syncs and closes; fd becomes -1, also when it throws.
 void close_output(int& fd, const std::filesystem::path& path);
 // Renames; an existing target is replaced.

@@ -1,26 +1,34 @@
-// Samples of a fixed length from a set of documents (docs/compatibility.md).
-// Sample i = tokens [i*S, i*S + S + P) of an endless stream of documents, where P tokens are
-// predicted at each position (nearly always 1), in an order that is a pure function of the seed: nothing is stored, nothing can go stale. Orders are built when first
-// needed, one epoch at a time.
+// Samples of a fixed length from a set of documents (docs/compatibility.md), in an order that is a
+// pure function of the seed: nothing is stored, nothing can go stale.
+//
+// Documents are cut where samples end: sample i = tokens [i*S, i*S + S + P) of the endless stream of
+// documents, where P tokens are predicted at each position (nearly always 1). Or documents stay
+// whole (truncate_documents false): each sample holds as many as fit, in order, then padding.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
 
 #include "core/data/batch.hpp"
+#include "core/data/document_order.hpp"
 #include "core/data/indexed.hpp"
 
 namespace fastllm::data {
 
-enum class Shuffle { kDisabled, kEpoch, kSkipFirstEpoch, kFull, kLegacy };
+struct SamplingOptions {
+  int64_t num_samples = 0;
+  int64_t sequence_length = 0;  // S, tokens
+  uint64_t seed = 0;
+  Shuffle shuffle = Shuffle::kEpoch;
+  int64_t predicted_tokens = 1;         // P; a sample has S + P tokens
+  bool use_loss_masking_spans = false;  // samples carry those of their documents
+  bool truncate_documents = true;
+  // Tokens; 0: no limit. Longer documents are cut in chunks of that length, each a document of its
+  // own for attention; or left out, when documents stay whole.
+  int64_t maximum_document_length = 0;
+};
 
-// "disabled", "epoch", "skip_first_epoch", "full", "legacy"; others: Error(kInvalid) that lists
-// them.
-Shuffle parse_shuffle(std::string_view name);
-
-std::shared_ptr<const SampledDataset> make_sampled(IndexedPointer dataset, int64_t num_samples,
-                                                   int64_t sequence_length, uint64_t seed,
-                                                   Shuffle shuffle, int64_t predicted_tokens = 1);
+std::shared_ptr<const SampledDataset> make_sampled(IndexedPointer dataset,
+                                                   const SamplingOptions& options);
 
 }  // namespace fastllm::data

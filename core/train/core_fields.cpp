@@ -317,7 +317,15 @@ void add_data(Schema& schema) {
               {"full", "epoch", "skip_first_epoch", "disabled", "legacy"},
               "What is shuffled: all epochs together, each alone, each but the first, nothing, or "
               "as older "
-              "versions did.")});
+              "versions did."),
+       boolean("sampling.truncate_documents", "true", kExpert,
+               "Cut documents where samples end; false: samples hold whole documents and padding, "
+               "and documents longer than a sample are left out (a later release's)."),
+       nullable("no limit",
+                above(0, integer("sampling.maximum_document_length", "null", kExpert,
+                                 "Tokens; longer documents are cut in chunks that do not see each "
+                                 "other, or left out when documents are not cut (a later "
+                                 "release's).")))});
   schema.describe("data.tokenizer", "Needed by fill-in-the-middle alone.");
   schema.add("data",
              {no_effect(choice("tokenizer.format", "TokenizerFromFile", kDeprecated,

@@ -7,6 +7,7 @@ namespace fastllm::train {
 
 using config::kCore;
 using config::kDeprecated;
+using config::kExpert;
 using config::kFeature;
 using config::kOptional;
 using config::Nested;
@@ -82,9 +83,10 @@ void add_dataset_family(config::Schema& schema) {
   const std::string family = kDatasetFamily;
   schema.add_family(family, "A source of samples; its key type says which other keys it has.");
 
-  schema.add_type(family, "memmap", "One .idx/.bin pair of documents.");
+  schema.add_type(family, "memmap", "One file or .idx/.bin pair of documents.");
   schema.add(family + ":memmap",
-             {required(text("path", "null", kCore, "Path of the pair without .idx or .bin.")),
+             {required(text("path", "null", kCore,
+                            "A .fast_llm_dataset file, or the pair without .idx or .bin.")),
               nullable("not checked", at_least(0, integer("num_documents", "null", kOptional,
                                                           "Documents the index must hold."))),
               nullable("not checked", at_least(0, integer("num_tokens", "null", kOptional,
@@ -126,14 +128,18 @@ void add_dataset_family(config::Schema& schema) {
                                      "Leave the spans that the files mark out of the loss.")),
        nullable("inherited", choice("sampling.shuffle", "null", kFeature,
                                     {"full", "epoch", "skip_first_epoch", "disabled", "legacy"},
-                                    "What is shuffled."))});
+                                    "What is shuffled.")),
+       nullable("inherited", boolean("sampling.truncate_documents", "null", kExpert,
+                                     "Cut documents where samples end.")),
+       nullable("inherited", above(0, integer("sampling.maximum_document_length", "null", kExpert,
+                                              "Tokens of the longest document.")))});
 
   schema.add_type(family, "blended", "Samples of several datasets, mixed by weight.");
   schema.add(family + ":blended", text("name", "blended", kCore, "Name in messages."));
   schema.add(family + ":blended", several("datasets", 2, {}, "What is mixed."));
   schema.add(family + ":blended",
-             {required(above(0, key(Type::kRealList, "weights", "null", kCore,
-                                    "Share of each dataset; need not add up to 1."))),
+             {required(at_least(0, key(Type::kRealList, "weights", "null", kCore,
+                                       "Share of each dataset; need not add up to 1."))),
               boolean("legacy", "false", kDeprecated,
                       "Number and seeds of samples as older versions had them.")});
 

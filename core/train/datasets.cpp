@@ -9,11 +9,17 @@
 #include "core/base/file.hpp"
 #include "core/config/resolve.hpp"
 #include "core/data/blended.hpp"
+#include "core/data/byte_tokenizer.hpp"
+#include "core/data/fim.hpp"
 #include "core/data/indexed.hpp"
-#include "core/data/memmap.hpp"
+#include "core/data/memmap_folder.hpp"
+#include "core/data/open_memmap.hpp"
 #include "core/data/random_dataset.hpp"
+#include "core/data/tokenizer.hpp"
 #include "core/train/core_fields.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/dataset_checks.hpp"
+#include "core/train/dataset_fields.hpp"
+#include "core/train/legacy_dataset.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -26,10 +32,10 @@ constexpr int kMaxDepth = 32;  // of definitions in definitions; a file that nam
 struct Context {
   std::string where;
   fs::path folder;
-  bool use_loss_masking_spans = false;
   int depth = 0;
+  bool inside_fim = false;
   Context inside(const std::string& key) const {
-    return {where + "." + key, folder, use_loss_masking_spans, depth + 1};
+    return {where + "." + key, folder, depth + 1, inside_fim};
   }
 };
 
@@ -59,126 +65,255 @@ fs::path resolve_path(const Node& definition, const Context& context) {
   return path.is_absolute() || context.folder.empty() ? path : context.folder / path;
 }
 
-// Content of a `file` dataset: the definition itself, or (a later release's) one under `config` beside `metadata`.
-std::pair<Node, Context> open_file(const Node& definition, const Context& context) {
+const config::Schema& core_schema() {
+  static const config::Schema schema = make_core_schema();
+  return schema;
+}
+
+DatasetRules rules_of(const SamplingSettings& sampling, const Context& context) {
+  DatasetRules rules;
+  rules.shuffle = data::shuffle_name(sampling.shuffle);
+  rules.use_loss_masking_spans = sampling.use_loss_masking_spans;
+  rules.truncate_documents = sampling.truncate_documents;
+  rules.tokenizer_path = sampling.tokenizer_path;
+  rules.vocab_size = sampling.vocab_size;
+  rules.split_part = sampling.split_part;
+  rules.inside_fim = context.inside_fim;
+  return rules;
+}
+
+// Content of a `file` dataset: the definition itself, or (a later release's) one under `config`
+// beside `metadata`. Read as strictly as the configuration itself.
+std::pair<Node, Context> open_file(const Node& definition, const SamplingSettings& sampling,
+                                   const Context& context) {
   fs::path path = resolve_path(definition, context);
   Node content = config::parse_yaml(read_file(path, 1 << 24), path.string());
   if (content.has("config") && !content.has("type")) content = Node(*content.find("config"));
-  static const config::Schema schema =
-      make_core_schema();  // a file is read as strictly as the configuration itself
-  content = config::resolve_typed(schema, "dataset", content);
-  check_dataset_supported(content, context.where, context.use_loss_masking_spans);
-  return {std::move(content), Context{context.where, path.parent_path(),
-                                      context.use_loss_masking_spans, context.depth + 1}};
+  content = config::resolve_typed(core_schema(), kDatasetFamily, content);
+  check_dataset(content, context.where, rules_of(sampling, context));
+  return {std::move(content),
+          Context{context.where, path.parent_path(), context.depth + 1, context.inside_fim}};
 }
 
 bool is_indexed(const std::string& type) {
-  return type == "memmap" || type == "concatenated" || type == "slice";
+  return type == "memmap" || type == "concatenated" || type == "slice" ||
+         type == "concatenated_memmap";
 }
 
-data::IndexedPointer make_indexed(const Node& definition, const Context& context) {
+const Node& inner_dataset(const Node& definition, const Context& context, const char* what) {
+  const Node* inner = definition.find("dataset");
+  if (!inner) refuse(context, definition, fmt::format("expected `dataset`, {}, found none", what));
+  return *inner;
+}
+
+std::string name_of(const Node& definition, const char* fallback) {
+  return definition.get_optional<std::string>("name").value_or(fallback);
+}
+
+data::IndexedPointer make_indexed(const Node& definition, const SamplingSettings& sampling,
+                                  const Context& context) {
   const std::string type = type_of(definition, context);
   if (type == "file") {
-    auto [content, inner] = open_file(definition, context);
-    return make_indexed(content, inner);
+    auto [content, inner] = open_file(definition, sampling, context);
+    return make_indexed(content, sampling, inner);
   }
   if (type == "memmap") {
-    return std::make_shared<data::MemmapDataset>(
-        resolve_path(definition, context),
-        data::MemmapExpectations{definition.get_optional<int64_t>("num_documents"),
-                                 definition.get_optional<int64_t>("num_tokens")});
+    return data::open_memmap(resolve_path(definition, context),
+                             {definition.get_optional<int64_t>("num_documents"),
+                              definition.get_optional<int64_t>("num_tokens")});
   }
   if (type == "concatenated") {
     std::vector<data::IndexedPointer> parts;
     const Node* list = definition.find("datasets");
     for (size_t i = 0; list && i < list->size(); ++i) {
-      parts.push_back(make_indexed(list->at(i), context.inside(fmt::format("datasets.{}", i))));
+      parts.push_back(
+          make_indexed(list->at(i), sampling, context.inside(fmt::format("datasets.{}", i))));
     }
-    return data::make_concatenated(
-        definition.get_optional<std::string>("name").value_or("concatenated"), std::move(parts));
+    return data::make_concatenated(name_of(definition, "concatenated"), std::move(parts));
+  }
+  if (type == "concatenated_memmap") {
+    std::vector<data::IndexedPointer> parts;
+    for (const fs::path& prefix : data::memmap_prefixes(resolve_path(definition, context)))
+      parts.push_back(data::open_memmap(prefix));
+    return data::make_concatenated("concatenated", std::move(parts));
   }
   if (type == "slice") {
-    const Node* inner = definition.find("dataset");
-    if (!inner)
-      refuse(context, definition,
-             "expected `dataset`, the documents to take a slice of, found none");
-    return data::make_slice(make_indexed(*inner, context.inside("dataset")),
+    const Node& inner = inner_dataset(definition, context, "the documents to take a slice of");
+    return data::make_slice(make_indexed(inner, sampling, context.inside("dataset")),
                             definition.get_optional<double>("begin").value_or(0),
                             definition.get_optional<double>("end").value_or(1));
   }
   refuse(context, definition,
-         fmt::format(
-             "expected a dataset of documents (memmap, concatenated, slice or file), found type {}",
-             type));
+         fmt::format("expected a dataset of documents (memmap, concatenated, slice, "
+                     "concatenated_memmap or file), found type {}",
+                     type));
+}
+
+std::shared_ptr<const data::SampledDataset> make(const Node& definition,
+                                                 const SamplingSettings& sampling,
+                                                 const Context& context);
+
+std::shared_ptr<const data::SampledDataset> make_stream(const Node& definition,
+                                                        const SamplingSettings& sampling,
+                                                        const Context& context) {
+  return data::make_sampled(make_indexed(definition, sampling, context),
+                            {.num_samples = sampling.num_samples,
+                             .sequence_length = sampling.sequence_length,
+                             .seed = sampling.seed,
+                             .shuffle = sampling.shuffle,
+                             .predicted_tokens = sampling.predicted_tokens,
+                             .use_loss_masking_spans = sampling.use_loss_masking_spans,
+                             .truncate_documents = sampling.truncate_documents,
+                             .maximum_document_length = sampling.maximum_document_length});
+}
+
+SamplingSettings settings_inside(const Node& definition, SamplingSettings sampling) {
+  const Node* own = definition.find("sampling");
+  if (!own || own->is_null()) return sampling;
+  if (auto seed = own->get_optional<int64_t>("seed")) sampling.seed = uint64_t(*seed);
+  if (auto shuffle = own->get_optional<std::string>("shuffle"))
+    sampling.shuffle = data::parse_shuffle(*shuffle);
+  if (auto spans = own->get_optional<bool>("use_loss_masking_spans"))
+    sampling.use_loss_masking_spans = *spans;
+  if (auto truncate = own->get_optional<bool>("truncate_documents"))
+    sampling.truncate_documents = *truncate;
+  if (auto longest = own->get_optional<int64_t>("maximum_document_length"))
+    sampling.maximum_document_length = *longest;
+  return sampling;
+}
+
+std::shared_ptr<const data::SampledDataset> make_blended(const Node& definition,
+                                                         const SamplingSettings& sampling,
+                                                         const Context& context) {
+  const Node* list = definition.find("datasets");
+  std::vector<double> weights = definition.get_list<double>("weights");
+  const size_t count = list ? list->size() : 0;
+  if (count < 2 || weights.size() != count) {
+    refuse(context, definition,
+           fmt::format("expected at least two datasets and one weight for each, found {} "
+                       "datasets and {} weights",
+                       count, weights.size()));
+  }
+  std::vector<data::BlendedPart> parts;
+  for (size_t i = 0; i < count; ++i) {
+    parts.push_back({weights[i], [&, inner = &list->at(i), i](int64_t samples, uint64_t seed) {
+                       SamplingSettings own = sampling;
+                       own.num_samples = samples;
+                       own.seed = seed;
+                       return make(*inner, own, context.inside(fmt::format("datasets.{}", i)));
+                     }});
+  }
+  return data::make_blended(name_of(definition, "blended"), parts, sampling.num_samples,
+                            sampling.seed, definition.get_optional<bool>("legacy").value_or(false));
+}
+
+data::FimOptions fim_options(const Node& definition) {
+  data::FimOptions options;
+  auto set = [&]<class T>(const char* key, T& target) {
+    if (auto value = definition.get_optional<T>(key)) target = *value;
+  };
+  set("rate", options.rate);
+  options.max_middle_len = definition.get_optional<int64_t>("max_middle_len");
+  options.split_sample = definition.get_optional<std::string>("split_sample");
+  set("fragment_rate", options.fragment_rate);
+  options.ignore_prefix = definition.get_optional<std::string>("ignore_prefix");
+  set("spm_rate", options.spm_rate);
+  set("truncate_or_pad", options.truncate_or_pad);
+  set("prefix_token", options.prefix_token);
+  set("middle_token", options.middle_token);
+  set("pad_token", options.pad_token);
+  set("suffix_token", options.suffix_token);
+  return options;
+}
+
+std::shared_ptr<const data::SampledDataset> make_fim(const Node& definition,
+                                                     const SamplingSettings& sampling,
+                                                     Context context) {
+  const data::FimOptions options = fim_options(definition);
+  data::TokenizerOptions tokenizer;
+  tokenizer.path = sampling.tokenizer_path;
+  // The built-in tokenizer has no such tokens of its own: they follow its last id.
+  if (tokenizer.path == data::byte_tokenizer::kName) {
+    tokenizer.added_tokens = {options.prefix_token, options.middle_token, options.pad_token,
+                              options.suffix_token};
+  }
+  context.inside_fim = true;
+  const Node& inner = inner_dataset(definition, context, "what is turned");
+  return data::make_fim(make(inner, sampling, context.inside("dataset")),
+                        data::open_tokenizer(tokenizer), options, sampling.seed);
+}
+
+std::shared_ptr<const data::SampledDataset> make_legacy(const Node& definition,
+                                                        const SamplingSettings& sampling,
+                                                        const Context& context) {
+  LegacyDataset legacy;
+  try {
+    legacy =
+        translate_legacy(definition, sampling.split_part, sampling.legacy_seed, context.folder);
+  } catch (const LegacyError& error) {
+    const Node* value = definition.find(error.key());
+    refuse(context.inside(error.key()), value ? *value : definition, error.what());
+  }
+  const Node resolved =
+      config::resolve_typed(core_schema(), kDatasetFamily, legacy.definition, context.where);
+  return make(resolved, sampling,
+              {context.where, legacy.folder, context.depth + 1, context.inside_fim});
 }
 
 std::shared_ptr<const data::SampledDataset> make(const Node& definition,
                                                  const SamplingSettings& sampling,
                                                  const Context& context) {
   const std::string type = type_of(definition, context);
-  if (is_indexed(type)) {
-    return data::make_sampled(make_indexed(definition, context), sampling.num_samples,
-                              sampling.sequence_length, sampling.seed, sampling.shuffle,
-                              sampling.predicted_tokens);
-  }
+  if (is_indexed(type)) return make_stream(definition, sampling, context);
   if (type == "file") {
-    auto [content, inner] = open_file(definition, context);
+    auto [content, inner] = open_file(definition, sampling, context);
     return make(content, sampling, inner);
   }
   if (type == "random") {
-    return data::make_random(definition.get_optional<std::string>("name").value_or("dummy"),
-                             sampling.num_samples, sampling.sequence_length, sampling.vocab_size,
-                             sampling.seed, sampling.predicted_tokens);
+    return data::make_random(name_of(definition, "dummy"), sampling.num_samples,
+                             sampling.sequence_length, sampling.vocab_size, sampling.seed,
+                             sampling.predicted_tokens);
   }
   if (type == "sampled") {
-    const Node* inner = definition.find("dataset");
-    if (!inner) refuse(context, definition, "expected `dataset`, what to sample, found none");
-    SamplingSettings own = sampling;
-    if (const Node* s = definition.find("sampling"); s && !s->is_null()) {
-      own.seed = uint64_t(s->get_optional<int64_t>("seed").value_or(int64_t(sampling.seed)));
-      if (auto shuffle = s->get_optional<std::string>("shuffle"))
-        own.shuffle = data::parse_shuffle(*shuffle);
-    }
-    return make(*inner, own, context.inside("dataset"));
+    const Node& inner = inner_dataset(definition, context, "what to sample");
+    return make(inner, settings_inside(definition, sampling), context.inside("dataset"));
   }
-  if (type == "blended") {
-    const Node* list = definition.find("datasets");
-    std::vector<double> weights = definition.get_list<double>("weights");
-    const size_t count = list ? list->size() : 0;
-    if (count < 2 || weights.size() != count) {
-      refuse(context, definition,
-             fmt::format("expected at least two datasets and one weight for each, found {} "
-                         "datasets and {} weights",
-                         count, weights.size()));
-    }
-    std::vector<data::BlendedPart> parts;
-    for (size_t i = 0; i < count; ++i) {
-      parts.push_back({weights[i], [&sampling, &context, inner = &list->at(i), i](int64_t samples,
-                                                                                  uint64_t seed) {
-                         SamplingSettings own = sampling;
-                         own.num_samples = samples;
-                         own.seed = seed;
-                         return make(*inner, own, context.inside(fmt::format("datasets.{}", i)));
-                       }});
-    }
-    return data::make_blended(definition.get_optional<std::string>("name").value_or("blended"),
-                              parts, sampling.num_samples, sampling.seed,
-                              definition.get_optional<bool>("legacy").value_or(false));
-  }
+  if (type == "blended") return make_blended(definition, sampling, context);
+  if (type == "fim") return make_fim(definition, sampling, context);
+  if (type == "legacy") return make_legacy(definition, sampling, context);
   refuse(context, definition,
-         fmt::format("datasets of type {} are not supported yet by this version; use memmap, "
-                     "concatenated, slice, "
-                     "blended, sampled, random or file",
+         fmt::format("expected a dataset of type memmap, concatenated, slice, blended, sampled, "
+                     "random, fim, file, concatenated_memmap or legacy, found {}",
                      type));
 }
 
 }  // namespace
 
+SamplingSettings sampling_settings(const Settings& settings, const std::string& name,
+                                   int64_t num_samples, int64_t vocab_size,
+                                   int64_t predicted_tokens) {
+  const DataSettings& data = settings.data;
+  SamplingSettings sampling;
+  sampling.num_samples = num_samples;
+  sampling.sequence_length = settings.batch.sequence_length;
+  sampling.predicted_tokens = predicted_tokens;
+  sampling.seed = uint64_t(data.seed);
+  sampling.shuffle = data::parse_shuffle(data.shuffle);
+  sampling.use_loss_masking_spans = data.use_loss_masking_spans;
+  sampling.truncate_documents = data.truncate_documents;
+  sampling.maximum_document_length = data.maximum_document_length.value_or(0);
+  sampling.vocab_size = vocab_size;
+  sampling.tokenizer_path = data.tokenizer_path.value_or("");
+  sampling.legacy_seed = int64_t(settings.distributed.seed);
+  sampling.split_part = split_part(name);
+  return sampling;
+}
+
 std::shared_ptr<const data::SampledDataset> make_dataset(const Node& definition,
                                                          const SamplingSettings& sampling,
                                                          const std::string& where,
                                                          const fs::path& folder) {
-  return make(definition, sampling, Context{where, folder, sampling.use_loss_masking_spans});
+  return make(definition, sampling, Context{where, folder});
 }
 
 }  // namespace fastllm::train

@@ -10,9 +10,11 @@
 #include "core/config/node.hpp"
 #include "core/data/batch.hpp"
 #include "core/data/sampling.hpp"
+#include "core/train/settings.hpp"
 
 namespace fastllm::train {
 
+// How samples are taken; `sampled` definitions change parts of it for what is inside them.
 struct SamplingSettings {
   int64_t num_samples = 0;
   int64_t sequence_length = 0;   // tokens
@@ -20,8 +22,21 @@ struct SamplingSettings {
   uint64_t seed = 0;
   data::Shuffle shuffle = data::Shuffle::kEpoch;
   bool use_loss_masking_spans = false;
-  int64_t vocab_size = 0;  // for type random
+  bool truncate_documents = true;
+  int64_t maximum_document_length = 0;  // tokens; 0: no limit
+  int64_t vocab_size = 0;               // the model's; for type random
+  std::string tokenizer_path;           // for type fim; empty: none
+  // For type legacy: the seed of its order, and its part of the split (0 training, 1 validation,
+  // 2 test).
+  int64_t legacy_seed = 1234;
+  size_t split_part = 0;
 };
+
+// What the configuration says for data.datasets.NAME. num_samples: in all; vocab_size: of the model,
+// 0: it does not say.
+SamplingSettings sampling_settings(const Settings& settings, const std::string& name,
+                                   int64_t num_samples, int64_t vocab_size,
+                                   int64_t predicted_tokens);
 
 // folder: what relative paths are relative to; empty: the working directory.
 // where: the definition's key, for messages ("data.datasets.Training").

@@ -283,6 +283,9 @@ class Maker {
     data.seed = get<int64_t>("data.sampling.seed");
     data.shuffle = get<std::string>("data.sampling.shuffle");
     data.use_loss_masking_spans = get<bool>("data.sampling.use_loss_masking_spans");
+    data.truncate_documents = get<bool>("data.sampling.truncate_documents");
+    data.maximum_document_length = optional<int64_t>("data.sampling.maximum_document_length");
+    data.tokenizer_path = optional<std::string>("data.tokenizer.path");
     data.sample_warn_ms = get<double>("data.data_sample_warn_time_ms");
     data.batch_warn_ms = get<double>("schedule.data_batch_warn_time_ms");
     // Its default says the opposite of what happens, so whoever writes it is told.
@@ -315,6 +318,9 @@ class Maker {
     for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest})
       datasets.set_child(phase_name(phase), legacy);
     datasets.explicitly_set = false;
+    settings_.data.legacy_definition = true;
+    if (root_.find("data.path")->size() > 0)
+      note("data.path", "defines the datasets of all phases, since data.datasets is empty");
   }
 
   void note_unused_legacy_keys() {

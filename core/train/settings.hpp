@@ -88,8 +88,12 @@ struct DataSettings {
   int64_t seed = 784569;
   std::string shuffle = "epoch";  // full, epoch, skip_first_epoch, disabled, legacy
   bool use_loss_masking_spans = false;
-  double sample_warn_ms = 1000;  // a slower sample warns
-  double batch_warn_ms = 1000;   // schedule.data_batch_warn_time_ms
+  bool truncate_documents = true;
+  std::optional<int64_t> maximum_document_length;  // tokens
+  std::optional<std::string> tokenizer_path;
+  bool legacy_definition = false;  // datasets is empty: data.path and so on define all phases
+  double sample_warn_ms = 1000;    // a slower sample warns
+  double batch_warn_ms = 1000;     // schedule.data_batch_warn_time_ms
 };
 
 struct OptimizerSettings {
@@ -123,12 +127,6 @@ Settings make_settings(config::Node& root, const Environment& environment);
 // completed and printed.
 void check_supported(const Settings& settings, const config::Node& root,
                      const Environment& environment);
-
-// The same for one resolved definition of a dataset, such as the content of a `file`, and those
-// inside it; where: its key, for messages. use_loss_masking_spans: the choice for all, from which
-// `sampled` may not differ yet; nullopt: unknown here, so any choice of its own is refused.
-void check_dataset_supported(const config::Node& definition, const std::string& where,
-                             std::optional<bool> use_loss_masking_spans = std::nullopt);
 
 // Lines for the plan that is printed at start and by --validate: "checkpoints: ...".
 std::vector<std::string> plan_lines(const Settings& settings);

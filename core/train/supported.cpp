@@ -2,9 +2,8 @@
 // list when its work lands.
 #include <fmt/format.h>
 
-#include <functional>
-
 #include "core/base/tensor.hpp"
+#include "core/train/dataset_checks.hpp"
 #include "core/train/problems.hpp"
 #include "core/train/settings.hpp"
 
@@ -15,47 +14,6 @@ using config::Node;
 
 std::string not_supported(const std::string& what, const std::string& instead) {
   return fmt::format("{} is not supported yet by this version; {}", what, instead);
-}
-
-// value: what is wrong; path: its key.
-using Report =
-    std::function<void(const Node& value, const std::string& path, const std::string& sentence)>;
-
-// A definition and those inside it.
-void check_dataset(const Node& definition, const std::string& path,
-                   std::optional<bool> use_loss_masking_spans, const Report& report) {
-  auto add = [&](const std::string& key, const std::string& sentence) {
-    report(*definition.find(key), path + "." + key, sentence);
-  };
-  const std::string type = definition.get<std::string>("type");
-  for (const char* later : {"concatenated_memmap", "fim", "legacy", "test_slow"}) {
-    if (type != later) continue;
-    return add("type",
-               not_supported(fmt::format("a dataset of type {}", type),
-                             "use memmap, concatenated, slice, file, random, sampled or blended"));
-  }
-  const std::string spans_key = "sampling.use_loss_masking_spans";
-  auto spans = definition.get_optional<bool>(spans_key);
-  if (spans && spans != use_loss_masking_spans) {
-    add(spans_key, not_supported("a choice for one dataset alone",
-                                 "write data.sampling.use_loss_masking_spans, for all"));
-  }
-  if (const Node* inner = definition.child("dataset"))
-    check_dataset(*inner, path + ".dataset", use_loss_masking_spans, report);
-  const Node* list = definition.child("datasets");
-  for (size_t i = 0; list && i < list->size(); ++i) {
-    check_dataset(list->at(i), fmt::format("{}.datasets.{}", path, i), use_loss_masking_spans,
-                  report);
-  }
-  if (type == "blended" && definition.child("weights")->size() != list->size()) {
-    add("weights", fmt::format("expected one weight for each of the {} datasets, found {}",
-                               list->size(), definition.child("weights")->size()));
-  }
-  if (type == "slice" && !(definition.get<double>("begin") < definition.get<double>("end"))) {
-    add("end", fmt::format("expected more than begin ({}), found {}",
-                           definition.find("begin")->scalar_text(),
-                           definition.find("end")->scalar_text()));
-  }
 }
 
 class Checker {
@@ -190,16 +148,25 @@ class Checker {
             fmt::format("expected a dataset, since this phase takes {} samples, found none; write "
                         "for example {{type: memmap, path: PREFIX}}",
                         samples));
-      } else if (!named) {
-        refuse("data.path", "the legacy definition of datasets",
-               fmt::format("write {} instead", path));
       } else {
-        check_dataset(definition, path, settings_.data.use_loss_masking_spans,
+        check_dataset(definition, settings_.data.legacy_definition ? "data" : path,
+                      dataset_rules(phase),
                       [&](const Node&, const std::string& key, const std::string& sentence) {
                         problems_.add(key, sentence);
                       });
       }
     }
+  }
+
+  DatasetRules dataset_rules(Phase phase) const {
+    DatasetRules rules;
+    rules.shuffle = settings_.data.shuffle;
+    rules.use_loss_masking_spans = settings_.data.use_loss_masking_spans;
+    rules.truncate_documents = settings_.data.truncate_documents;
+    rules.tokenizer_path = settings_.data.tokenizer_path.value_or("");
+    rules.vocab_size = root_.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
+    rules.split_part = split_part(phase_name(phase));
+    return rules;
   }
 
   const Settings& settings_;
@@ -212,19 +179,6 @@ class Checker {
 
 void check_supported(const Settings& settings, const Node& root, const Environment& environment) {
   Checker(settings, root, environment).run();
-}
-
-void check_dataset_supported(const Node& definition, const std::string& where,
-                             std::optional<bool> use_loss_masking_spans) {
-  std::string text;
-  check_dataset(definition, where, use_loss_masking_spans,
-                [&](const Node& value, const std::string& path, const std::string& sentence) {
-                  std::string place = value.mark.text();
-                  if (place.empty()) place = definition.mark.text();
-                  text += fmt::format("{}{}{}{}: {}", text.empty() ? "" : "\n", place,
-                                      place.empty() ? "" : ": ", path, sentence);
-                });
-  if (!text.empty()) throw Error(Status::kInvalid, text);
 }
 
 }  // namespace fastllm::train

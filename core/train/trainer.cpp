@@ -130,7 +130,6 @@ struct Trainer::Impl {
     o.predicted_tokens = predicted_tokens(parts.model.description());
     o.vocab_size = parts.vocab_size;
     o.cross_document_attention = settings.batch.cross_document_attention;
-    o.use_loss_masking_spans = settings.data.use_loss_masking_spans;
     o.threads = settings.training.num_workers;
     o.prefetch = settings.training.prefetch_factor;
     o.sample_warn_ms = settings.data.sample_warn_ms;

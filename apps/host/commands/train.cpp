@@ -43,16 +43,12 @@ std::shared_ptr<const data::SampledDataset> make_phase_dataset(Job& job, train::
   const config::Node& definition = settings.data.dataset(phase);
   FASTLLM_ASSERT(
       !definition.is_null());  // settings refuse a phase that takes samples and has no dataset
-  train::SamplingSettings sampling;
-  sampling.num_samples = samples;
-  sampling.sequence_length = settings.batch.sequence_length;
-  sampling.predicted_tokens = train::predicted_tokens(job.model().description());
-  sampling.seed = uint64_t(settings.data.seed);
-  sampling.shuffle = data::parse_shuffle(settings.data.shuffle);
-  sampling.use_loss_masking_spans = settings.data.use_loss_masking_spans;
-  sampling.vocab_size = vocab_size(job.configuration());
-  return train::make_dataset(definition, sampling,
-                             std::string("data.datasets.") + train::phase_name(phase));
+  const std::string name = train::phase_name(phase);
+  return train::make_dataset(
+      definition,
+      train::sampling_settings(settings, name, samples, vocab_size(job.configuration()),
+                               train::predicted_tokens(job.model().description())),
+      settings.data.legacy_definition ? "data" : "data.datasets." + name);
 }
 
 config::Node make_provenance(Job& job, const train::Datasets& datasets) {

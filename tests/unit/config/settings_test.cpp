@@ -665,36 +665,20 @@ TEST(Supported, RefusesALauncherThatSaysSomethingElse) {
             "leave the key out");
 }
 
-TEST(Supported, RefusesDatasetsOfLaterWhenTheirPhaseTakesPlace) {
+TEST(Supported, RefusesATestAidWhenItsPhaseTakesPlace) {
   auto training = [](const std::string& dataset, int iterations = 1) {
     return refusal_of("training: {train_iters: " + std::to_string(iterations) +
                       "}\ndata: {datasets: {Training: " + dataset + "}}");
   };
   const std::string rest =
-      " is not supported yet by this version; use memmap, concatenated, slice, file, random, "
-      "sampled "
-      "or blended";
+      "expected a dataset, found test_slow, a test aid that only slows a start down; write for "
+      "example type: random";
   const std::string at = "t.yaml:2: data.datasets.Training";
-  EXPECT_EQ(training("{type: fim, dataset: {type: random}}"),
-            at + ".type: a dataset of type fim" + rest);
-  EXPECT_EQ(training("{type: legacy}"), at + ".type: a dataset of type legacy" + rest);
-  EXPECT_EQ(training("{type: test_slow}"), at + ".type: a dataset of type test_slow" + rest);
-  EXPECT_EQ(training("{type: slice, dataset: {type: concatenated_memmap, path: x}}"),
-            at + ".dataset.type: a dataset of type concatenated_memmap" + rest);
+  EXPECT_EQ(training("{type: test_slow}"), at + ".type: " + rest);
   EXPECT_EQ(
       training("{type: blended, weights: [1, 1], datasets: [{type: random}, {type: test_slow}]}"),
-      at + ".datasets.1.type: a dataset of type test_slow" + rest);
+      at + ".datasets.1.type: " + rest);
   EXPECT_EQ(training("{type: test_slow}", 0), "no error");
-  EXPECT_EQ(
-      training(
-          "{type: sampled, dataset: {type: random}, sampling: {use_loss_masking_spans: true}}"),
-      at + ".sampling.use_loss_masking_spans: a choice for one dataset alone is not supported yet "
-           "by this version; "
-           "write data.sampling.use_loss_masking_spans, for all");
-  EXPECT_EQ(training("{type: blended, weights: [1, 2], datasets: [{type: random}, {type: sampled, "
-                     "dataset: {type: memmap, "
-                     "path: x}, sampling: {seed: 3}}]}"),
-            "no error");
 }
 
 TEST(Supported, ChecksDefinitionsOfDatasets) {
@@ -709,39 +693,30 @@ TEST(Supported, ChecksDefinitionsOfDatasets) {
       "t.yaml:2: data.datasets.Training.end: expected more than begin (0.5), found 0.5");
 }
 
-// The content of a `file` is looked at when it is read, long after the configuration.
-TEST(Supported, ChecksADefinitionAlone) {
-  static const config::Schema schema = test::gpt_schema();
-  auto refusal = [&](const std::string& yaml, std::optional<bool> spans) {
-    Node definition =
-        config::resolve_typed(schema, "dataset", config::parse_yaml(yaml, "set.yaml"));
-    return text_of([&] { check_dataset_supported(definition, "data.datasets.Test", spans); });
+TEST(Supported, TakesTheLegacyDefinition) {
+  auto refusal = [](const std::string& data, const std::string& training = "train_iters: 1") {
+    return refusal_of("training: {" + training + "}\ndata: {" + data + "}");
   };
-  const std::string sampled =
-      "type: sampled\ndataset: {type: random}\nsampling:\n  use_loss_masking_spans: true\n";
-  EXPECT_EQ(refusal(sampled, true), "no error");
-  const std::string refused =
-      "set.yaml:4: data.datasets.Test.sampling.use_loss_masking_spans: a choice for one dataset "
-      "alone is not supported yet by this version; write data.sampling.use_loss_masking_spans, "
-      "for all";
-  EXPECT_EQ(refusal(sampled, false), refused);
-  EXPECT_EQ(refusal(sampled, std::nullopt), refused);
-  EXPECT_EQ(refusal("type: random", false), "no error");
-  EXPECT_EQ(refusal("type: blended\nweights: [1]\ndatasets:\n- {type: random}\n"
-                    "- {type: test_slow}\n",
-                    false),
-            "set.yaml:5: data.datasets.Test.datasets.1.type: a dataset of type test_slow is not "
-            "supported yet by this version; use memmap, concatenated, slice, file, random, sampled "
-            "or blended\n"
-            "set.yaml:2: data.datasets.Test.weights: expected one weight for each of the 2 "
-            "datasets, found 1");
-}
-
-TEST(Supported, RefusesTheLegacyDefinition) {
-  EXPECT_EQ(refusal_of("training: {train_iters: 1}\ndata: {path: some/prefix}"),
-            "t.yaml:2: data.path: the legacy definition of datasets is not supported yet by this "
-            "version; write "
-            "data.datasets.Training instead");
+  EXPECT_EQ(refusal("path: some/prefix"), "no error");
+  EXPECT_EQ(refusal("path: ['0.3', a, '0.7', b]"), "no error");
+  EXPECT_EQ(refusal("format: random"), "no error");
+  EXPECT_EQ(refusal("format: file, path: list.json"), "no error");  // judged when it is read
+  EXPECT_EQ(refusal("path: [a, b, c]"),
+            "t.yaml:2: data.path: expected one prefix, or weight, prefix, weight, prefix, ..., "
+            "found 3 entries");
+  EXPECT_EQ(refusal("path: x, split: [1, 0, 1]", "train_iters: 1, test_iters: 1"), "no error");
+  EXPECT_EQ(refusal("path: x, split: [1]", "train_iters: 1, test_iters: 1"),
+            "t.yaml:2: data.split: expected a share above 0 for test, which takes samples, found "
+            "none; write for example [969, 30, 1]");
+  EXPECT_EQ(refusal("path: x, fim: {rate: 0.5}"),
+            "t.yaml:2: data.fim.rate: expected data.tokenizer.path to be set, since "
+            "fill-in-the-middle cuts text, found null; write data.tokenizer.path: FOLDER, the one "
+            "the data was prepared with");
+  EXPECT_EQ(refusal("path: x, sampling: {truncate_documents: false}"),
+            "data.type: expected truncate_documents: true with this definition, whose order cuts "
+            "documents, found false; leave it out");
+  EXPECT_EQ(refusal("sampling: {seed: 1}").substr(0, 60),
+            "data.datasets.Training: expected a dataset, since this phase");
 }
 
 }  // namespace

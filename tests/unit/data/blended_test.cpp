@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "core/data/random_dataset.hpp"
@@ -56,8 +57,14 @@ TEST(BlendOrder, RefusesImpossibleWeights) {
   for (const std::vector<double>& weights :
        {std::vector<double>{}, {0, 0}, {1, -1}, {1, NAN}, {INFINITY, 1}}) {
     EXPECT_THAT(message_of([&] { BlendOrder order(weights); }, Status::kInvalid),
-                HasSubstr("expected weights"));
+                HasSubstr("expected finite weights from 0 up"));
   }
+}
+
+TEST(BlendOrder, TakesFiniteWeightsWhoseSumIsNot) {
+  constexpr double kHuge = std::numeric_limits<double>::max();
+  BlendOrder huge({kHuge, kHuge / 3, 1}), plain({3, 1, 0});
+  for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(huge.at(i), plain.at(i)) << i;
 }
 
 TEST(Blended, SamplesItsPartsForTheirShareWithSeedsOfTheirOwn) {
@@ -83,8 +90,8 @@ TEST(Blended, SamplesItsPartsForTheirShareWithSeedsOfTheirOwn) {
 TEST(Blended, MixesAStreamWithRandomSamples) {
   std::vector<std::vector<int64_t>> documents{std::vector<int64_t>(40, 1)};
   auto stream = [&](int64_t count, uint64_t seed) {
-    return make_sampled(std::make_shared<FakeDocuments>(documents), count, 5, seed,
-                        Shuffle::kEpoch);
+    return make_sampled(std::make_shared<FakeDocuments>(documents),
+                        {count, 5, seed, Shuffle::kEpoch});
   };
   auto random = [](int64_t count, uint64_t seed) {
     return make_random("dummy", count, 5, 8192, seed);

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "core/base/log.hpp"
-#include "core/data/memmap.hpp"
+#include "core/data/open_memmap.hpp"
 #include "core/data/sampling.hpp"
 #include "tests/unit/data/support.hpp"
 
@@ -41,17 +41,18 @@ void mutate(std::string& bytes, std::mt19937& random) {
 }
 
 // True when it loaded.
-bool open_and_read(const std::filesystem::path& prefix) {
+bool open_and_read(const std::filesystem::path& path) {
   try {
-    auto dataset = std::make_shared<MemmapDataset>(prefix);
+    IndexedPointer dataset = open_memmap(path);
     std::vector<Span> spans;
     for (int64_t i = 0; i < dataset->num_documents(); ++i) {
       int64_t size = dataset->document_size(i);
       read_document(*dataset, i, 0, &spans);
       read_document(*dataset, i, size / 2, &spans);
-      if (dataset->has_preference_spans()) dataset->chosen_span(i), dataset->rejected_span(i);
+      auto pair = std::dynamic_pointer_cast<const MemmapDataset>(dataset);
+      if (pair && pair->has_preference_spans()) pair->chosen_span(i), pair->rejected_span(i);
     }
-    auto sampled = make_sampled(dataset, 3, 4, 1, Shuffle::kEpoch);
+    auto sampled = make_sampled(dataset, {3, 4, 1, Shuffle::kEpoch});
     for (int64_t i = 0; i < 3; ++i) read_sample(*sampled, i, 4);
     return true;
   } catch (const Error&) {
@@ -74,8 +75,8 @@ TEST(MemmapFuzz, ThrowsOrLoadsButNeverCrashes) {
     seeds.emplace_back(read_file(fixture(std::string(name) + ".idx")),
                        read_file(fixture(std::string(name) + ".bin")));
   }
-  int loaded = 0, refused = 0;
-  for (int round = 0; round < 2000; ++round) {
+  int loaded = 0, refused = 0, loaded_file = 0, refused_file = 0;
+  for (int round = 0; round < 1000; ++round) {
     auto [index, data] = seeds[size_t(round) % seeds.size()];
     for (uint32_t changes = 1 + random() % 3; changes > 0; --changes)
       mutate(random() % 8 ? index : data, random);
@@ -83,10 +84,20 @@ TEST(MemmapFuzz, ThrowsOrLoadsButNeverCrashes) {
     std::ofstream(folder.path() / "x.bin", std::ios::binary) << data;
     ++(open_and_read(folder.path() / "x") ? loaded : refused);
   }
+  const std::string files[] = {read_file(fixture("memmap-e2/plain.fast_llm_dataset")),
+                               read_file(fixture("memmap-e2/spans.fast_llm_dataset"))};
+  for (int round = 0; round < 1000; ++round) {
+    std::string file = files[round % 3 > 0];
+    for (uint32_t changes = 1 + random() % 2; changes > 0; --changes) mutate(file, random);
+    std::ofstream(folder.path() / "y.fast_llm_dataset", std::ios::binary) << file;
+    ++(open_and_read(folder.path() / "y.fast_llm_dataset") ? loaded_file : refused_file);
+  }
   log::configure({});
   // Both ways were tried.
   EXPECT_GT(loaded, 100);
   EXPECT_GT(refused, 100);
+  EXPECT_GT(loaded_file, 20);
+  EXPECT_GT(refused_file, 250);
 }
 
 }  // namespace

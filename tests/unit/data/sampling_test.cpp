@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "core/base/log.hpp"
 #include "core/data/random.hpp"
 #include "tests/unit/data/support.hpp"
 
@@ -42,8 +43,8 @@ TEST(Sampling, EqualsTheGoldensForEveryShuffleAndSeed) {
     SCOPED_TRACE(c.at("shuffle").get<std::string>() + " seed " + c.at("seed").dump());
     seen.insert(c.at("shuffle"));
     auto dataset = make_sampled(std::make_shared<FakeDocuments>(six_documents()),
-                                c.at("num_samples"), c.at("sequence_length"), c.at("seed"),
-                                parse_shuffle(c.at("shuffle").get<std::string>()));
+                                {c.at("num_samples"), c.at("sequence_length"), c.at("seed"),
+                                 parse_shuffle(c.at("shuffle").get<std::string>())});
     EXPECT_EQ(all_samples(*dataset, c.at("sequence_length")), c.at("samples").get<Documents>());
   }
   EXPECT_EQ(seen.size(), std::size(kAll));
@@ -52,7 +53,7 @@ TEST(Sampling, EqualsTheGoldensForEveryShuffleAndSeed) {
 TEST(Sampling, AnySampleCanBeReadFirst) {
   for (Shuffle shuffle : kAll) {
     auto make = [&] {
-      return make_sampled(std::make_shared<FakeDocuments>(six_documents()), 20, 5, 32, shuffle);
+      return make_sampled(std::make_shared<FakeDocuments>(six_documents()), {20, 5, 32, shuffle});
     };
     Documents forward = all_samples(*make(), 5);
     auto backward = make();
@@ -65,8 +66,8 @@ TEST(Sampling, FewerSamplesAreAPrefix) {
   for (Shuffle shuffle : {Shuffle::kDisabled, Shuffle::kEpoch, Shuffle::kSkipFirstEpoch}) {
     for (uint64_t seed : {0, 32, 88}) {
       auto sampled = [&](int64_t count) {
-        return all_samples(*make_sampled(std::make_shared<FakeDocuments>(six_documents()), count, 5,
-                                         seed, shuffle),
+        return all_samples(*make_sampled(std::make_shared<FakeDocuments>(six_documents()),
+                                         {count, 5, seed, shuffle}),
                            5);
       };
       Documents whole = sampled(20);
@@ -117,7 +118,7 @@ TEST(Sampling, EqualsThePlainStream) {
         stream.insert(stream.end(), documents[document].begin(), documents[document].end());
       }
       auto dataset =
-          make_sampled(std::make_shared<FakeDocuments>(documents), count, length, seed, shuffle);
+          make_sampled(std::make_shared<FakeDocuments>(documents), {count, length, seed, shuffle});
       for (int64_t i = 0; i < count; ++i) {
         Sample sample;
         auto begin = stream.begin() + i * length;
@@ -134,8 +135,8 @@ TEST(Sampling, EqualsThePlainStream) {
 
 TEST(Sampling, CutsPiecesWhereDocumentsEnd) {
   auto dataset =
-      make_sampled(std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {}, {3, 4, 5, 6}, {7}}), 2,
-                   3, 0, Shuffle::kDisabled);
+      make_sampled(std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {}, {3, 4, 5, 6}, {7}}),
+                   {2, 3, 0, Shuffle::kDisabled});
   Sample sample;
   read_sample(*dataset, 0, 3, &sample);
   EXPECT_THAT(sample.document_lengths, ElementsAre(3, 1));
@@ -149,8 +150,8 @@ TEST(Sampling, SamplesOverlapByThePredictedTokens) {
     SCOPED_TRACE(int(shuffle));
     // The last sample of 20 ends where the stream does: 3 more tokens need another epoch only then.
     const auto documents = std::make_shared<FakeDocuments>(six_documents());
-    const auto one = make_sampled(documents, 20, 5, 32, shuffle),
-               three = make_sampled(documents, 20, 5, 32, shuffle, 3);
+    const auto one = make_sampled(documents, {20, 5, 32, shuffle}),
+               three = make_sampled(documents, {20, 5, 32, shuffle, 3});
     for (int64_t i = 0; i < 20; ++i) {
       Sample sample;
       const auto tokens = read_sample(*three, i, 5, &sample, 3);
@@ -174,9 +175,15 @@ TEST(Sampling, ShiftsAndClipsSpans) {
   auto documents = std::make_shared<FakeDocuments>(
       Documents{{0, 1, 2}, {3, 4, 5, 6, 7}, {8, 9}},
       std::vector<std::vector<Span>>{{{1, 1}}, {{0, 0}, {2, 4}}, {}});
-  auto dataset = make_sampled(documents, 3, 3, 0, Shuffle::kDisabled);
-  EXPECT_TRUE(dataset->has_spans());
+  SamplingOptions options{3, 3, 0, Shuffle::kDisabled};
   Sample sample;
+  auto plain = make_sampled(documents, options);
+  EXPECT_FALSE(plain->has_spans());
+  read_sample(*plain, 0, 3, &sample);
+  EXPECT_THAT(sample.loss_masking_spans, ElementsAre());
+  options.use_loss_masking_spans = true;
+  auto dataset = make_sampled(documents, options);
+  EXPECT_TRUE(dataset->has_spans());
   read_sample(*dataset, 0, 3, &sample);  // 0 1 2 3
   EXPECT_THAT(sample.loss_masking_spans, ElementsAre(Span{1, 1}, Span{3, 3}));
   read_sample(*dataset, 1, 3, &sample);  // 3 4 5 6
@@ -185,10 +192,40 @@ TEST(Sampling, ShiftsAndClipsSpans) {
   EXPECT_THAT(sample.loss_masking_spans, ElementsAre(Span{0, 1}));
 }
 
+TEST(Sampling, WarnsOfSpansThatAreNotThere) {
+  TemporaryDirectory folder;
+  log::set_file(folder.path() / "log");
+  make_sampled(std::make_shared<FakeDocuments>(six_documents()),
+               {.num_samples = 1, .sequence_length = 1, .use_loss_masking_spans = true});
+  log::flush();
+  log::set_file({});
+  EXPECT_THAT(read_file(folder.path() / "log"),
+              HasSubstr("use_loss_masking_spans has no effect: dataset fake holds no spans"));
+}
+
+TEST(Sampling, CutsLongDocumentsInChunks) {
+  // Chunks of at most 3: 0 1 2 | 3 and 4 5 6 | 7 8 9 | 10.
+  auto documents = std::make_shared<FakeDocuments>(Documents{{0, 1, 2, 3}, {4, 5, 6, 7, 8, 9, 10}});
+  SamplingOptions options{.num_samples = 4,
+                          .sequence_length = 5,
+                          .shuffle = Shuffle::kDisabled,
+                          .maximum_document_length = 3};
+  auto dataset = make_sampled(documents, options);
+  options.maximum_document_length = 0;
+  auto whole = make_sampled(documents, options);
+  const std::vector<std::vector<int64_t>> lengths{
+      {3, 1, 2}, {2, 3, 1}, {1, 3, 1, 1}, {3, 3}};  // each begins with the last token before
+  for (int64_t i = 0; i < 4; ++i) {
+    Sample sample;
+    EXPECT_EQ(read_sample(*dataset, i, 5, &sample), read_sample(*whole, i, 5));
+    EXPECT_EQ(sample.document_lengths, lengths[size_t(i)]) << i;
+  }
+}
+
 TEST(Sampling, LocatesATokenInItsDocument) {
   auto dataset =
-      make_sampled(std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {3, 4, 5, 6, 7}}), 2, 3, 0,
-                   Shuffle::kDisabled);
+      make_sampled(std::make_shared<FakeDocuments>(Documents{{0, 1, 2}, {3, 4, 5, 6, 7}}),
+                   {2, 3, 0, Shuffle::kDisabled});
   EXPECT_EQ(dataset->locate(0, 2), "position 2 of document 0 of fake");
   EXPECT_EQ(dataset->locate(1, 3), "position 3 of document 1 of fake");
   EXPECT_THAT(dataset->fingerprints(), ElementsAre("fake: in memory"));
@@ -196,22 +233,38 @@ TEST(Sampling, LocatesATokenInItsDocument) {
 
 TEST(Sampling, RefusesWhatCannotBeSampled) {
   auto documents = std::make_shared<FakeDocuments>(six_documents());
-  EXPECT_THAT(
-      message_of([&] { make_sampled(documents, 0, 5, 0, Shuffle::kEpoch); }, Status::kInvalid),
-      HasSubstr("found 0 samples"));
-  EXPECT_THAT(message_of([&] { make_sampled(documents, INT64_MAX / 2, 5, 0, Shuffle::kEpoch); },
-                         Status::kInvalid),
+  EXPECT_THAT(message_of(
+                  [&] {
+                    make_sampled(documents, {0, 5, 0, Shuffle::kEpoch});
+                  },
+                  Status::kInvalid),
+              HasSubstr("found 0 samples"));
+  EXPECT_THAT(message_of(
+                  [&] {
+                    make_sampled(documents, {INT64_MAX / 2, 5, 0, Shuffle::kEpoch});
+                  },
+                  Status::kInvalid),
               HasSubstr("samples of 5 tokens"));
-  EXPECT_THAT(message_of([&] { make_sampled(documents, INT64_MAX / 16, 5, 0, Shuffle::kFull); },
-                         Status::kInvalid),
+  EXPECT_THAT(message_of(
+                  [&] {
+                    make_sampled(documents, {INT64_MAX / 16, 5, 0, Shuffle::kFull});
+                  },
+                  Status::kInvalid),
               HasSubstr("shuffle by epoch"));
-  EXPECT_THAT(message_of([&] { make_sampled(documents, int64_t(1) << 34, 5, 0, Shuffle::kLegacy); },
-                         Status::kInvalid),
+  EXPECT_THAT(message_of(
+                  [&] {
+                    make_sampled(documents, {int64_t(1) << 34, 5, 0, Shuffle::kLegacy});
+                  },
+                  Status::kInvalid),
               HasSubstr("legacy order"));
   auto empty = std::make_shared<FakeDocuments>(Documents{{}, {}});
-  EXPECT_THAT(message_of([&] { make_sampled(empty, 1, 5, 0, Shuffle::kEpoch); }, Status::kInvalid),
+  EXPECT_THAT(message_of(
+                  [&] {
+                    make_sampled(empty, {1, 5, 0, Shuffle::kEpoch});
+                  },
+                  Status::kInvalid),
               HasSubstr("found 2 documents and no token"));
-  auto dataset = make_sampled(documents, 3, 5, 0, Shuffle::kEpoch);
+  auto dataset = make_sampled(documents, {3, 5, 0, Shuffle::kEpoch});
   EXPECT_THAT(message_of([&] { read_sample(*dataset, 3, 5); }, Status::kInvalid),
               HasSubstr("from 0 to 2"));
   EXPECT_THAT(
@@ -222,8 +275,8 @@ TEST(Sampling, RefusesWhatCannotBeSampled) {
 TEST(Sampling, ThreadsSeeTheSameSamples) {
   for (Shuffle shuffle : kAll) {
     auto documents = std::make_shared<FakeDocuments>(six_documents());
-    Documents expected = all_samples(*make_sampled(documents, 200, 7, 5, shuffle), 7);
-    auto shared = make_sampled(documents, 200, 7, 5, shuffle);
+    Documents expected = all_samples(*make_sampled(documents, {200, 7, 5, shuffle}), 7);
+    auto shared = make_sampled(documents, {200, 7, 5, shuffle});
     std::vector<std::thread> threads;
     std::vector<int> different(4, 0);
     for (size_t t = 0; t < 4; ++t) {

@@ -286,6 +286,19 @@ TEST(Executor, MicroBatchesAgreeWithOneBatch) {
   }
 }
 
+// Two micro-batches of 4 labels, 3 of the second masked: (4 a + 1 b) / 5 of their own losses a and b,
+// neither the mean of the two nor a share of all 8 positions (docs/compatibility.md).
+TEST(Executor, MaskedLabelsNeitherAddNorShrink) {
+  const data::Batch first = make_batch(1, 4, 1, 0), second = make_batch(1, 4, 2, 3);
+  auto loss = [](const std::vector<data::Batch>& batches) {
+    return Rig().train(batches, int64_t(batches.size()), 1).losses.at("loss");
+  };
+  const double a = loss({first}), b = loss({second});
+  ASSERT_GT(std::abs(a - b), 1e-3);
+  EXPECT_NEAR(loss({first, second}), (4 * a + b) / 5, 1e-6);
+  EXPECT_EQ(loss({make_batch(1, 4, 1, 4)}), 0);  // no label counts
+}
+
 TEST(Executor, SharedBuffersGiveTheSameBits) {
   const std::vector<data::Batch> batches{make_batch(1, 5, 1), make_batch(1, 5, 2),
                                          make_batch(1, 5, 3)};
