@@ -171,14 +171,8 @@ TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
       {"transformer.num_experts", "4", "1"},
       {"transformer.num_shared_experts", "1", "0"},
       {"transformer.num_experts_per_token", "2", "1"},
-      {"transformer.hidden_dropout", "0.5", "0"},
-      {"transformer.mlp_recompute_level", "full", "none"},
       {"transformer.debug_transformer", "1", "0"},
       {"transformer.debug_transformer_memory", "true", "false"},
-      {"cross_entropy_splits", "2", "null"},
-      {"sequence_first", "true", "null"},
-      {"logit_z_loss", "0.0001", "0"},
-      {"use_megatron_initialization", "true", "false"},
   };
   for (const auto& [key, value, instead] : cases) {
     EXPECT_EQ(configure({at(key + "=" + value)}).refused,
@@ -220,6 +214,31 @@ TEST(GptConfiguration, RefusesAttentionThatHasNoMeaning) {
   EXPECT_EQ(refused({"rotary.type=default", "rotary.scale_factor=0", "rotary.beta_slow=33"}), "");
 }
 
+TEST(GptConfiguration, RefusesWhatItWillNotDoAndSaysWhy) {
+  EXPECT_EQ(configure({at("use_megatron_initialization=true")}).refused,
+            "use_megatron_initialization: expected false, found true, which replays another "
+            "system's random numbers; initial values here depend on seed and name alone, so load "
+            "that system's weights instead");
+  EXPECT_EQ(configure({at("transformer.hidden_dropout=1")}).refused,
+            "transformer.hidden_dropout: expected a share below 1, found 1; 0 drops nothing");
+}
+
+TEST(GptConfiguration, ChecksPredictionHeadsAndTheirCoefficients) {
+  EXPECT_EQ(configure({at("prediction_heads=65")}).refused,
+            "prediction_heads: expected at most 64, found 65");
+  EXPECT_EQ(
+      configure({at("prediction_heads=3"), at("prediction_loss_coefficient=[1,0.5]")}).refused,
+      "prediction_loss_coefficient: expected one number for each of the 3 prediction_heads, "
+      "found 2");
+  EXPECT_EQ(configure({at("prediction_heads=2"), at("prediction_loss_coefficient=[1,-1]")}).refused,
+            "prediction_loss_coefficient: expected numbers from 0 up, found -1");
+  for (const char* none : {"null", "[]"}) {
+    const auto c = configure(
+        {at("prediction_heads=2"), at(std::string("prediction_loss_coefficient=") + none)});
+    EXPECT_EQ(c.refused, "");
+  }
+}
+
 TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   TemporaryDirectory folder;
   const auto file = folder.path() / "log.txt";
@@ -229,7 +248,8 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
        at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
        at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0"),
        at("transformer.expert_auxiliary_loss_coefficient=0.5"),
-       at("transformer.max_window_layers=2")});
+       at("transformer.max_window_layers=2"),
+       at("sequence_first=false")});
   configure({});                                 // defaults: silent
   configure({at("cross_entropy_impl=triton")});  // said already
   log::flush();
@@ -238,7 +258,7 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   const std::string text = read_file(file);
   for (const char* key : {"cross_entropy_impl", "transformer.normalization.implementation",
                           "transformer.dropless_moe", "transformer.dropless_dynamic_shape",
-                          "transformer.use_flash_attention"}) {
+                          "transformer.use_flash_attention", "sequence_first"}) {
     EXPECT_THAT(text, HasSubstr("plugin fastllm.gpt: model.base_model." + std::string(key) +
                                 ": no effect here"));
   }
@@ -247,7 +267,7 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
                                 ": no effect with num_experts 1"));
   }
   EXPECT_THAT(text, HasSubstr("transformer.max_window_layers: no effect without window_size"));
-  EXPECT_EQ(std::ranges::count(text, '\n'), 8) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 9) << text;
 }
 
 TEST(GptConfiguration, AcceptsOldNamesWithAWarning) {

@@ -18,7 +18,9 @@ fastllm_emit recording() {
   emit.size = sizeof emit;
   emit.input = [](fastllm_sink*, const fastllm_port*) -> fastllm_status { return FASTLLM_OK; };
   emit.output = [](fastllm_sink* sink, const fastllm_port* port) -> fastllm_status {
-    Recorder::of(sink).outputs.emplace_back(port->shape, port->shape + port->ndim);
+    Recorder::of(sink).outputs.push_back({port->name,
+                                          {port->shape, port->shape + port->ndim},
+                                          (port->flags & FASTLLM_PORT_OPTIONAL) != 0});
     return FASTLLM_OK;
   };
   emit.param = [](fastllm_sink* sink, const fastllm_param* param) -> fastllm_status {
@@ -34,24 +36,26 @@ at::Tensor not_a_number(at::IntArrayRef sizes) {
 }
 
 std::vector<at::Tensor> make_outputs(const Declared& declared,
-                                     const std::vector<at::Tensor>& inputs, bool logits) {
+                                     const std::vector<at::Tensor>& inputs, bool logits,
+                                     const RunOptions& options) {
   std::vector<at::Tensor> outputs;
-  for (size_t i = 0; i < declared.outputs.size(); ++i) {
-    auto shape = declared.outputs[i];
+  for (const auto& output : declared.outputs) {
+    auto shape = output.shape;
     for (auto& size : shape) {
       if (size == FASTLLM_DIM_BATCH) size = inputs[0].size(0);
       if (size == FASTLLM_DIM_SEQUENCE) size = inputs[0].size(1);
     }
-    outputs.push_back(i == 1 && !logits ? at::Tensor() : not_a_number(shape));
+    outputs.push_back(output.optional && !logits ? at::Tensor() : not_a_number(shape));
   }
   return outputs;
 }
 
 fastllm_call make_call(uint32_t flags, const std::vector<at::Tensor>& inputs,
-                       const std::vector<uint8_t>& overwrite) {
+                       const std::vector<uint8_t>& overwrite, const RunOptions& options) {
   fastllm_call call{};
   call.size = sizeof call;
-  call.flags = flags;
+  call.flags = flags | (options.evaluation ? FASTLLM_EVAL : 0);
+  call.seed = options.seed;
   call.device = {kDLCPU, 0};
   call.length = inputs[0].size(1);
   call.overwrite = overwrite.data();
@@ -106,7 +110,7 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
   const sdk::ComputeGuard guard;
   bind_layer(layer, weights, result.gradients);
   const std::vector<uint8_t> overwrite(names.parameters.size(), options.overwrite);
-  const fastllm_call call = make_call(FASTLLM_SAVE, inputs, overwrite);
+  const fastllm_call call = make_call(FASTLLM_SAVE, inputs, overwrite, options);
   result.outputs = make_outputs(names, inputs, options.logits);
   sdk::SavedPointer saved = layer.forward(sdk::Call(&call), inputs, result.outputs);
 
@@ -114,9 +118,10 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
   if (options.input_gradient && inputs[0].is_floating_point()) {
     result.d_input = d_inputs[0] = not_a_number(inputs[0].sizes());
   }
-  layer.backward(sdk::Call(&call), *saved,
-                 options.output_gradient ? d_outputs : std::vector<at::Tensor>(d_outputs.size()),
-                 d_inputs);
+  auto d_given = d_outputs;
+  d_given.resize(result.outputs.size());  // those not given: null
+  if (!options.output_gradient) d_given.assign(d_given.size(), {});
+  layer.backward(sdk::Call(&call), *saved, d_given, d_inputs);
   return result;
 }
 
@@ -126,7 +131,7 @@ std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights,
   const sdk::ComputeGuard guard;
   bind_layer(layer, weights, {});
   const std::vector<uint8_t> overwrite(names.parameters.size(), 0);
-  const fastllm_call call = make_call(0, inputs, overwrite);
+  const fastllm_call call = make_call(0, inputs, overwrite, options);
   auto outputs = make_outputs(names, inputs, logits);
   if (layer.forward(sdk::Call(&call), inputs, outputs))
     throw std::runtime_error("kept something without SAVE");

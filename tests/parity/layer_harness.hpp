@@ -47,6 +47,8 @@ struct RunOptions {
   bool overwrite = true;        // false: add to gradients of 0.5
   bool logits = false;          // ask for a head's optional output
   bool output_gradient = true;  // false: the host passes null
+  bool evaluation = false;
+  uint64_t seed = 0;
 };
 
 struct RunResult {
@@ -58,7 +60,12 @@ struct RunResult {
 // Names and shapes of a layer's parameters and outputs, as it declares them.
 struct Declared {
   std::vector<std::pair<std::string, std::vector<int64_t>>> parameters;
-  std::vector<std::vector<int64_t>> outputs;
+  struct Output {
+    std::string name;
+    std::vector<int64_t> shape;
+    bool optional;
+  };
+  std::vector<Output> outputs;
 };
 Declared declared(const Layer& layer);
 
@@ -71,7 +78,8 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
               const std::vector<at::Tensor>& d_outputs, const RunOptions& options = {});
 // Forward alone, without SAVE.
 std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights,
-                                    const std::vector<at::Tensor>& inputs, bool logits = false);
+                                    const std::vector<at::Tensor>& inputs, bool logits = false,
+                                    const RunOptions& options = {});
 
 // Norm of the difference over the norm of the expected; expected may be double.
 double distance(const at::Tensor& actual, const at::Tensor& expected);

@@ -364,7 +364,7 @@ struct HeadCase {
   at::Tensor x = at::randn({kBatch, kSequence, config.hidden}, at::kFloat) * 2;
   at::Tensor labels = at::randint(0, config.vocabulary, {kBatch, kSequence}, at::kLong);
   at::Tensor d_loss = at::full({}, 0.37, at::kFloat);
-  Head head{config, "layers.3"};
+  Head head{config, "layers.3", 1, "hidden", "layers.3.output_weights"};
   Named weights = random_weights(head);
 
   explicit HeadCase(const GptConfig& c) : config(c) {
@@ -374,7 +374,7 @@ struct HeadCase {
     return config.tied ? "layers.0.word_embeddings_weight" : "layers.3.output_weights";
   }
   RunResult run(const RunOptions& options = {}) {
-    return testing::run(head, weights, {x, labels}, {d_loss, {}}, options);
+    return testing::run(head, weights, {x, labels}, {d_loss}, options);
   }
 };
 

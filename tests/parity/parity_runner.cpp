@@ -4,9 +4,10 @@
 //   parity_runner PLUGIN FOLDER
 //
 // FOLDER/job.json: {"base_model": {..}, "samples": B, "sequence": S, "micro_batch": samples in one,
-// "recompute": bool} FOLDER/{tokens,labels}.i64, FOLDER/weights/NAME.f32: raw little-endian,
-// row-major. Writes FOLDER/loss.txt (mean over valid labels), logits.f32, gradients/NAME.f32 of
-// trainable parameters, frozen.txt. NAME of a weight that is missing, or of another size, is an
+// "recompute": bool, "predictions": labels a position has, 1 if missing}
+// FOLDER/{tokens,labels,labels_2 ..}.i64, FOLDER/weights/NAME.f32: raw little-endian, row-major.
+// Writes FOLDER/losses.json (means over valid labels), logits.f32 (head by head), gradients/NAME.f32
+// of trainable parameters, frozen.txt. NAME of a weight that is missing, or of another size, is an
 // error that names it.
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <numeric>
 
 #include "core/base/error.hpp"
@@ -55,6 +57,13 @@ std::vector<data::Batch> make_batches(const fs::path& folder, const nlohmann::js
   const int64_t samples = job["samples"], sequence = job["sequence"], size = job["micro_batch"];
   const auto tokens = read_array<int64_t>(folder / "tokens.i64", samples * sequence);
   const auto labels = read_array<int64_t>(folder / "labels.i64", samples * sequence);
+  std::vector<std::vector<int64_t>> further;
+  for (int k = 2; k <= job.value("predictions", 1); ++k)
+    further.push_back(
+        read_array<int64_t>(folder / ("labels_" + std::to_string(k) + ".i64"), samples * sequence));
+  const auto count_valid = [](const std::vector<int64_t>& values) {
+    return std::ranges::count_if(values, [](int64_t l) { return l != data::kIgnoredLabel; });
+  };
   std::vector<data::Batch> batches;
   for (int64_t begin = 0; begin < samples; begin += size) {
     data::Batch& batch = batches.emplace_back();
@@ -66,8 +75,12 @@ std::vector<data::Batch> make_batches(const fs::path& folder, const nlohmann::js
     batch.documents.assign(batch.tokens.size(), 0);
     for (int64_t i = 0; i < batch.samples * sequence; ++i) batch.positions.push_back(i % sequence);
     for (int64_t i = 0; i <= batch.samples; ++i) batch.cu_seqlens.push_back(int32_t(i * sequence));
-    batch.valid_labels =
-        std::ranges::count_if(batch.labels, [](int64_t l) { return l != data::kIgnoredLabel; });
+    batch.valid_labels = count_valid(batch.labels);
+    for (const auto& values : further) {
+      auto& own = batch.further_labels.emplace_back();
+      own.labels.assign(values.begin() + from, values.begin() + to);
+      own.valid = count_valid(own.labels);
+    }
   }
   return batches;
 }
@@ -111,28 +124,36 @@ void run(const std::string& plugin_path, const fs::path& folder) {
   store.invalidate();
 
   train::Executor executor(*model, store, {.recompute = job["recompute"], .seed = 1});
-  std::vector<float> logits;
+  std::map<std::string, std::vector<float>> logits;  // by head
   executor.observer = [&](const std::string& name, const DLTensor& tensor, bool backward) {
     if (backward || !name.ends_with(".logits")) return;
     const int64_t count =
         std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
     const auto* values =
         reinterpret_cast<const float*>(static_cast<const char*>(tensor.data) + tensor.byte_offset);
-    logits.insert(logits.end(), values, values + count);
+    logits[name].insert(logits[name].end(), values, values + count);
   };
   const auto batches = make_batches(folder, job);
   train::StepInput input;
   for (const auto& batch : batches) {
     input.micro_batches.push_back(&batch);
     input.valid_labels += batch.valid_labels;
+    input.further_valid_labels.resize(batch.further_labels.size());
+    for (size_t k = 0; k < batch.further_labels.size(); ++k)
+      input.further_valid_labels[k] += batch.further_labels[k].valid;
   }
   const auto schedule =
       model::make_schedule(train::schedule_options(store, int(batches.size()), 1, true));
   const auto output = executor.train(input, schedule);
 
-  std::ofstream(folder / "loss.txt")
-      << std::hexfloat << output.losses.at("language_model_loss") << '\n';
-  write_array(folder / "logits.f32", logits.data(), int64_t(logits.size()));
+  std::ofstream(folder / "losses.json") << nlohmann::json(output.losses).dump() << '\n';
+  std::vector<float> all_logits;
+  for (const auto& layer : model->description().layers) {
+    const auto found = logits.find(layer.name + ".logits");
+    if (found != logits.end())
+      all_logits.insert(all_logits.end(), found->second.begin(), found->second.end());
+  }
+  write_array(folder / "logits.f32", all_logits.data(), int64_t(all_logits.size()));
   fs::create_directories(folder / "gradients");
   for_each_piece(layout, "grads", [&](const std::string& name, int64_t begin, int64_t count) {
     write_array(folder / "gradients" / (name + ".f32"), store.flat_data("grads") + begin, count);

@@ -33,6 +33,8 @@ class Case:
     frozen: typing.Callable = lambda name: False  # judge's parameter names that get no gradient
     micro_batch: int = 2           # 3 samples: two micro-batches of different size
     recompute: bool = False
+    coefficients: tuple = (1.0,)   # of the losses of the next token, the one after it ..: as many as the judge gives logits
+    z_loss: float = 0.0
     samples: int = SAMPLES
     sequence: int = SEQUENCE
 
@@ -268,16 +270,18 @@ class Plain(torch.nn.Module):
     """What docs/compatibility.md say the default model is, as simply as it can be written."""
 
     def __init__(self, layers, hidden, heads, vocabulary, positions, bias="everywhere", interleaved_rotary=False,
-                 softmax_scale_power=0.5, logits_scale=1.0, zero_centered=False):
+                 softmax_scale_power=0.5, logits_scale=1.0, zero_centered=False, predictions=1):
         super().__init__()
         self.layers, self.hidden, self.heads, self.width = layers, hidden, heads, hidden // heads
         self.bias, self.interleaved_rotary = bias, interleaved_rotary
         self.scale, self.logits_scale = self.width ** -softmax_scale_power, logits_scale
         self.offset = 1.0 if zero_centered else 0.0
+        # Numbers of blocks and heads: with several predictions block and head come in pairs after the first head.
+        self.heads_at = [layers + 1 + 2 * k for k in range(predictions)]
         shapes = {"layers.0.word_embeddings_weight": (vocabulary, hidden)}
         if not interleaved_rotary:
             shapes["layers.0.position_embeddings_weight"] = (positions, hidden)
-        for i in range(1, layers + 1):
+        for i in [*range(1, layers + 1), *(at - 1 for at in self.heads_at[1:])]:
             for norm in ("norm_1", "norm_2"):
                 shapes[f"layers.{i}.{norm}.weight"] = shapes[f"layers.{i}.{norm}.bias"] = (hidden,)
             for linear, out, into in (("self_attn.query", hidden, hidden), ("self_attn.key_value", 2 * self.width, hidden),
@@ -286,8 +290,9 @@ class Plain(torch.nn.Module):
                 shapes[f"layers.{i}.{linear}.weight"] = (into, out) if linear == "mlp.layer_2" else (out, into)
                 if bias == "everywhere" or (bias == "only_attn_qkv" and linear in ("self_attn.query", "self_attn.key_value")):
                     shapes[f"layers.{i}.{linear}.bias"] = (out,)
-        for kind in ("weight", "bias"):
-            shapes[f"layers.{layers + 1}.final_norm.{kind}"] = (hidden,)
+        for at in self.heads_at:
+            for kind in ("weight", "bias"):
+                shapes[f"layers.{at}.final_norm.{kind}"] = (hidden,)
         self.parameters_by_name = torch.nn.ParameterDict(
             {name.replace(".", "/"): torch.nn.Parameter(torch.empty(shape)) for name, shape in shapes.items()})
 
@@ -319,19 +324,27 @@ class Plain(torch.nn.Module):
         positions = self.get("layers.0.position_embeddings_weight")
         if positions is not None:
             x = x + positions[torch.arange(sequence)]
+        for i in range(1, self.layers):
+            x = self.block(x, i)
+        # The trunk ends before the last block: each head has a block of its own.
+        logits = []
+        for at in self.heads_at:
+            y = self.norm(self.block(x, at - 1), f"layers.{at}.final_norm")
+            logits.append(y @ self.get("layers.0.word_embeddings_weight").t() * self.logits_scale)
+        return logits
+
+    def block(self, x, number):
+        batch, sequence, _ = x.shape
         future = torch.triu(torch.ones(sequence, sequence, dtype=torch.bool), 1)
-        for i in range(1, self.layers + 1):
-            at = f"layers.{i}."
-            y = self.norm(x, at + "norm_1")
-            query = self.linear(y, at + "self_attn.query").view(batch, sequence, self.heads, self.width).transpose(1, 2)
-            key, value = self.linear(y, at + "self_attn.key_value").unsqueeze(1).split(self.width, -1)  # one for all heads
-            scores = self.rotate(query) @ self.rotate(key).transpose(-1, -2) * self.scale
-            out = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
-            x = x + self.linear(out.transpose(1, 2).flatten(2), at + "self_attn.dense")
-            y = self.linear(self.norm(x, at + "norm_2"), at + "mlp.layer_1")
-            x = x + self.linear(torch.nn.functional.gelu(y, approximate="tanh"), at + "mlp.layer_2", True)
-        x = self.norm(x, f"layers.{self.layers + 1}.final_norm")
-        return x @ self.get("layers.0.word_embeddings_weight").t() * self.logits_scale
+        at = f"layers.{number}."
+        y = self.norm(x, at + "norm_1")
+        query = self.linear(y, at + "self_attn.query").view(batch, sequence, self.heads, self.width).transpose(1, 2)
+        key, value = self.linear(y, at + "self_attn.key_value").unsqueeze(1).split(self.width, -1)  # one for all heads
+        scores = self.rotate(query) @ self.rotate(key).transpose(-1, -2) * self.scale
+        out = scores.masked_fill(future, float("-inf")).softmax(-1) @ value
+        x = x + self.linear(out.transpose(1, 2).flatten(2), at + "self_attn.dense")
+        y = self.linear(self.norm(x, at + "norm_2"), at + "mlp.layer_1")
+        return x + self.linear(torch.nn.functional.gelu(y, approximate="tanh"), at + "mlp.layer_2", True)
 
 
 def plain(name, layers=2, hidden=64, heads=8, vocabulary=101, positions=64, transformer=None, base_model=None, judge=None,
@@ -385,6 +398,13 @@ def all_cases(full):
                              "attention_softmax_scale_power": 0.75},
                 base_model={"logits_scale_factor": 0.4},
                 judge={"bias": "nowhere", "interleaved_rotary": True, "softmax_scale_power": 0.75, "logits_scale": 0.4})
+    yield plain("z-loss", base_model={"logit_z_loss": 0.02, "logits_scale_factor": 1.5}, judge={"logits_scale": 1.5},
+                z_loss=0.02)
+    yield plain("three-predictions", layers=3, base_model={
+        "prediction_heads": 3, "prediction_loss_coefficient": [1.0, 0.5, 0.25], "logit_z_loss": 0.01},
+        judge={"predictions": 3}, coefficients=(1.0, 0.5, 0.25), z_loss=0.01)
+    yield plain("two-predictions-of-one-block", layers=1, recompute=True, base_model={
+        "prediction_heads": 2}, judge={"predictions": 2}, coefficients=(1.0, 1.0))
     if full:  # the very default model, and a Llama of the size of the benchmark: minutes, and gigabytes
         yield plain("default-full", layers=12, hidden=1024, heads=8, vocabulary=49152, positions=2048, samples=1,
                     micro_batch=1, sequence=256)
@@ -396,10 +416,21 @@ def all_cases(full):
 # ------------------------------------------------------------------ one case
 
 def judge(case, module, tokens, labels):
+    """Losses by name, logits [heads, B, S, V], gradients of what is minimised."""
     logits = module(tokens)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), ignore_index=-100)
-    loss.backward()
-    return loss.item(), logits.detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    logits = logits if isinstance(logits, list) else [logits]
+    losses, total = {}, 0
+    for k, (coefficient, own_logits, own_labels) in enumerate(zip(case.coefficients, logits, labels, strict=True)):
+        suffix = f"_{k}" if k else ""
+        loss = torch.nn.functional.cross_entropy(own_logits.flatten(0, 1).float(), own_labels.flatten(), ignore_index=-100)
+        losses["language_model_loss" + suffix] = loss.item()
+        total = total + coefficient * loss
+        if case.z_loss:
+            z = own_logits.logsumexp(-1)[own_labels != -100].square().mean()
+            losses["logit_z_loss" + suffix] = z.item()
+            total = total + case.z_loss * z
+    total.backward()
+    return losses, torch.stack(logits).detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
 
 def strip(tensors):
@@ -419,24 +450,31 @@ def run_case(case, runner, plugin, folder):
         parameter.requires_grad_(not case.frozen(name))
     generator = torch.Generator().manual_seed(5)
     vocabulary = case.base_model["vocab_size"]
-    stream = torch.randint(vocabulary, (case.samples, case.sequence + 1), generator=generator)
-    tokens, labels = stream[:, :-1].clone(), stream[:, 1:].clone()
-    labels[0, 5:9] = -100
+    predictions = len(case.coefficients)
+    stream = torch.randint(vocabulary, (case.samples, case.sequence + predictions), generator=generator)
+    tokens = stream[:, :case.sequence].clone()
+    labels = [stream[:, k:case.sequence + k].clone() for k in range(1, predictions + 1)]
+    for k, own in enumerate(labels):
+        own[0, 5 - k:9] = -100  # as many as no other has
 
     (folder / "weights").mkdir(parents=True)
     weights = case.rename(strip(dict(module.named_parameters())))
     for name, value in weights.items():
         value.detach().float().contiguous().numpy().tofile(folder / "weights" / f"{name}.f32")
     tokens.numpy().tofile(folder / "tokens.i64")
-    labels.numpy().tofile(folder / "labels.i64")
+    for k, own in enumerate(labels):
+        own.numpy().tofile(folder / ("labels.i64" if k == 0 else f"labels_{k + 1}.i64"))
     (folder / "job.json").write_text(json.dumps({
         "base_model": case.base_model, "samples": case.samples, "sequence": case.sequence, "micro_batch": case.micro_batch,
-        "recompute": case.recompute}))
+        "recompute": case.recompute, "predictions": predictions}))
     subprocess.run([runner, plugin, folder], check=True)
 
-    loss, logits, gradients = judge(case, module, tokens, labels)
+    losses, logits, gradients = judge(case, module, tokens, labels)
     read = lambda path, shape: torch.from_numpy(numpy.fromfile(path, dtype=numpy.float32)).view(shape)
-    results = {"loss": abs(float.fromhex((folder / "loss.txt").read_text().strip()) - loss) / abs(loss),
+    our_losses = json.loads((folder / "losses.json").read_text())
+    if set(our_losses) != set(losses):
+        raise SystemExit(f"{case.name}: expected losses {sorted(losses)}, found {sorted(our_losses)}")
+    results = {"loss": max(abs(our_losses[name] - loss) / abs(loss) for name, loss in losses.items()),
                "logits": distance(read(folder / "logits.f32", logits.shape), logits)}
     # The judge's frozen tensors have no gradient; give them an empty place so that joined tensors can be formed.
     placed = strip({name: gradients.get(name, torch.full_like(p, float("nan"))) for name, p in module.named_parameters()})

@@ -15,6 +15,7 @@ namespace {
 // Any product of two sizes, times 2, then fits in 63 bits.
 constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostLayers = 65536;
+constexpr int64_t kMostHeads = 64;  // each needs labels of its own from the host
 // Of a matrix: 4 TiB in float32. All matrices of the most layers, and a few copies of each, then
 // have byte counts in 63 bits.
 constexpr int64_t kMostElements = int64_t{1} << 40;
@@ -39,6 +40,7 @@ class Reader {
     read_rotary();
     read_mlp();
     read_embeddings();
+    read_predictions();
     read_init();
     read_scales();
     refuse_later_features();
@@ -266,6 +268,12 @@ class Reader {
                          : *activation == "silu" ? Activation::kSilu
                          : *activation == "relu" ? Activation::kRelu
                                                  : Activation::kSquaredRelu;
+    const auto level = node_.get<std::string>("transformer.mlp_recompute_level");
+    config_.mlp_recompute = level == "none"                   ? MlpRecompute::kNone
+                            : level == "activation"           ? MlpRecompute::kActivation
+                            : level == "activation_and_input" ? MlpRecompute::kActivationAndInput
+                                                              : MlpRecompute::kFull;
+    config_.hidden_dropout = probability("transformer.hidden_dropout");
   }
 
   void read_embeddings() {
@@ -280,6 +288,30 @@ class Reader {
     config_.tied = node_.get<bool>("tie_word_embeddings");
     config_.parallel_embeddings = node_.get<bool>("parallel_embeddings");
     config_.logits_scale = node_.get<double>("logits_scale_factor");
+    config_.z_loss = node_.get<double>("logit_z_loss");
+    config_.cross_entropy_splits = node_.optional<int64_t>("cross_entropy_splits").value_or(0);
+  }
+
+  void read_predictions() {
+    config_.prediction_heads = node_.get<int64_t>("prediction_heads");
+    if (config_.prediction_heads > kMostHeads) {
+      problem("prediction_heads", "expected at most " + std::to_string(kMostHeads) + ", found " +
+                                      std::to_string(config_.prediction_heads));
+      config_.prediction_heads = 1;
+    }
+    const std::string path = "prediction_loss_coefficient";
+    const auto coefficients = node_.reals(path);
+    if (coefficients.empty()) return;  // null, or nothing in it
+    if (int64_t(coefficients.size()) != config_.prediction_heads) {
+      problem(path, "expected one number for each of the " +
+                        std::to_string(config_.prediction_heads) + " prediction_heads, found " +
+                        std::to_string(coefficients.size()));
+      return;
+    }
+    for (const double value : coefficients) {
+      if (!(value >= 0)) problem(path, "expected numbers from 0 up, found " + number(value));
+    }
+    config_.prediction_coefficients = coefficients;
   }
 
   Init read_init(const std::string& prefix, const std::string& suffix, double deviation,
@@ -369,16 +401,13 @@ class Reader {
     if (experts != 1) later("transformer.num_experts", std::to_string(experts), "1");
     only("transformer.num_shared_experts", int64_t{0});
     only("transformer.num_experts_per_token", int64_t{1});
-    only("transformer.hidden_dropout", 0.0);
-    const auto level = node_.get<std::string>("transformer.mlp_recompute_level");
-    if (level != "none") later("transformer.mlp_recompute_level", level, "none");
     only("transformer.debug_transformer", int64_t{0});
     only("transformer.debug_transformer_memory", false);
-    only_null("cross_entropy_splits");
-    if (node_.optional<bool>("sequence_first").value_or(false))
-      later("sequence_first", "true", "null");
-    only("logit_z_loss", 0.0);
-    only("use_megatron_initialization", false);
+    if (node_.get<bool>("use_megatron_initialization")) {
+      problem("use_megatron_initialization",
+              "expected false, found true, which replays another system's random numbers; initial "
+              "values here depend on seed and name alone, so load that system's weights instead");
+    }
   }
 
   // Results do not depend on these, or not without experts.
@@ -392,6 +421,7 @@ class Reader {
     const auto flag = [&](const std::string& path, bool fallback) {
       if (node_.get<bool>(path) != fallback) note(path, "no effect here");
     };
+    if (node_.optional<bool>("sequence_first")) note("sequence_first", "no effect here");
     text("cross_entropy_impl", "auto");
     text("transformer.normalization.implementation", "auto");
     flag("transformer.dropless_moe", true);

@@ -7,12 +7,16 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 namespace fastllm::gpt {
 
 enum class NormKind { kLayer, kRms };
 enum class RotaryKind { kNone, kDefault, kLinear, kLlama3, kYarn };
 enum class Activation { kGelu, kSilu, kRelu, kSquaredRelu };
+// What backward makes again. The activation's output is never kept: its backward makes it on the
+// way, so the first two are the same here.
+enum class MlpRecompute { kNone, kActivation, kActivationAndInput, kFull };
 
 // Normal initial values, clamped; NaN: no clamp.
 struct Init {
@@ -50,10 +54,20 @@ struct GptConfig {
   int64_t first_window_block = 0;  // blocks below this have no window; counted from 1
   double attention_dropout = 0;    // probability, in training
   bool query_key_norm = false;     // RMS norm of every head of queries and keys, before rotary
+  MlpRecompute mlp_recompute = MlpRecompute::kNone;
+  double hidden_dropout = 0;  // probability, in training
 
   int64_t vocabulary = 0, positions = 0;
   bool absolute_positions = true, tied = true, parallel_embeddings = true;
   double logits_scale = 1;
+  double z_loss = 0;                 // weight of the z loss in what is minimised; 0: none
+  int64_t cross_entropy_splits = 0;  // pieces of the tokens in the head; 0: automatic
+
+  int64_t prediction_heads = 1;
+  std::vector<double> prediction_coefficients;  // by head; empty: 1 each
+  double prediction_coefficient(int64_t distance) const {
+    return prediction_coefficients.empty() ? 1 : prediction_coefficients[size_t(distance - 1)];
+  }
 
   Init init_qkv, init_attention_output, init_mlp_1, init_mlp_2, init_embedding;
   bool random_bias = false;

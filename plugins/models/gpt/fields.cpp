@@ -227,15 +227,23 @@ void declare_fields(const sdk::Sink& sink) {
   sink.field(choice("cross_entropy_impl", "auto", 0, {"auto", "torch", "fused", "triton"},
                     "No effect here: there is one implementation of the loss."));
   sink.field(integer("cross_entropy_splits", "null", kNullable, 1,
-                     "Pieces the tokens are cut into for logits and loss."));
+                     "Pieces the tokens are cut into for logits and loss; null: pieces that fit a "
+                     "processor's cache."));
   sink.field(
       boolean("parallel_embeddings", "true", 0, "Divide the vocabulary over the tensor group."));
   sink.field(
       boolean("sequence_first", "null", kNullable | kExpert,
-              "Order of the hidden states' first two dimensions in memory; null: as needed."));
+              "No effect here: results do not depend on the order of dimensions in memory."));
   sink.field(real("logit_z_loss", "0.0", 0, 0,
-                  "Weight of the squared log-sum of the logits in the loss."));
+                  "Weight of the squared log-sum of the exponentials of the logits in what is "
+                  "minimised; the log shows it without the weight."));
   sink.field(real("logits_scale_factor", "1.0", 0, 0, "Multiplies the logits."));
+  sink.field(integer("prediction_heads", "1", kArchitecture | kExpert, 1,
+                     "Tokens predicted at each position: every further one adds a block and a "
+                     "head (multi-token prediction; a later release's field)."));
+  sink.field(
+      base("prediction_loss_coefficient", FASTLLM_F64_LIST, "null", kNullable | kExpert, 0,
+           "Weight of each prediction head's loss; null: 1 each (a later release's field)."));
   sink.field(boolean("use_megatron_initialization", "false", kExpert,
                      "Seed shifts of another system (test aid).", {"match_megatron"}));
 }

@@ -24,12 +24,25 @@ std::string layer_name(size_t index) { return "layers." + std::to_string(index);
 
 void GptModel::fields(const sdk::Sink& sink) { declare_fields(sink); }
 
+// With several predictions the trunk ends before the last block: that block and one more for each
+// further head read its output, "hidden", and give each head hidden states of its own.
 GptModel::GptModel(const GptConfig& config) : rotary_(config) {
+  const bool several = config.prediction_heads > 1;
+  const char* const own = several ? "head_hidden" : "hidden";
   layers_.push_back(std::make_unique<Embedding>(config));
-  for (int64_t i = 0; i < config.layers; ++i) {
-    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), i + 1, rotary_));
+  int64_t blocks = 0;
+  const auto add_block = [&](const char* output) {
+    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), ++blocks, rotary_,
+                                              output));
+  };
+  for (int64_t i = 1; i <= config.layers; ++i) add_block(i == config.layers ? own : "hidden");
+  const std::string weights = layer_name(layers_.size()) + ".output_weights";
+  for (int64_t distance = 1; distance <= config.prediction_heads; ++distance) {
+    if (distance > 1) add_block(own);
+    layers_.push_back(std::make_unique<Head>(config, layer_name(layers_.size()), distance,
+                                             config.layers == 0 && distance == 1 ? "hidden" : own,
+                                             weights));
   }
-  layers_.push_back(std::make_unique<Head>(config, layer_name(layers_.size())));
 }
 
 void GptModel::describe(const sdk::Sink& sink) const {

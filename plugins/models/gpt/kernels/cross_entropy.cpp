@@ -21,8 +21,8 @@ constexpr int64_t kBlock = 1024;
 // With and without a gradient the same values are added in the same order: recomputing with SAVE
 // gives the same bits.
 template <bool with_gradient>
-FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabulary,
-                              float* gradient) {
+FASTLLM_INLINE LossSums one_row(const float* logits, int64_t label, int64_t vocabulary,
+                                const LossFactors& factors, float* gradient) {
   float maximum = logits[0];
 #pragma omp simd reduction(max : maximum)
   for (int64_t i = 0; i < vocabulary; ++i) maximum = logits[i] > maximum ? logits[i] : maximum;
@@ -39,41 +39,46 @@ FASTLLM_INLINE double one_row(const float* logits, int64_t label, int64_t vocabu
     }
     sum += block;
   }
+  const double z = std::log(sum) + double(maximum);
   if constexpr (with_gradient) {
-    const float inverse = float(1.0 / sum);
+    const float share = float((factors.cross_entropy + 2 * factors.z * z) / sum);
 #pragma omp simd
-    for (int64_t i = 0; i < vocabulary; ++i) gradient[i] *= inverse;
-    gradient[label] -= 1.0f;
+    for (int64_t i = 0; i < vocabulary; ++i) gradient[i] *= share;
+    gradient[label] -= float(factors.cross_entropy);
   }
-  return std::log(sum) + double(maximum) - double(target);
+  return {z - double(target), z * z};
 }
 
 FASTLLM_KERNEL void some_rows(const float* logits, const int64_t* labels, int64_t begin,
-                              int64_t end, int64_t vocabulary, float* gradient, double* losses) {
+                              int64_t end, int64_t vocabulary, const LossFactors& factors,
+                              float* gradient, LossSums* losses) {
   for (int64_t row = begin; row < end; ++row) {
     const float* from = logits + row * vocabulary;
     float* to = gradient ? gradient + row * vocabulary : nullptr;
     if (labels[row] == kNoLabel) {
-      losses[row] = 0;
+      losses[row] = {};
       if (to) std::fill(to, to + vocabulary, 0.0f);
     } else {
-      losses[row] = to ? one_row<true>(from, labels[row], vocabulary, to)
-                       : one_row<false>(from, labels[row], vocabulary, to);
+      losses[row] = to ? one_row<true>(from, labels[row], vocabulary, factors, to)
+                       : one_row<false>(from, labels[row], vocabulary, factors, to);
     }
   }
 }
 
 }  // namespace
 
-double cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
-                     float* gradient) {
-  std::vector<double> losses(size_t(rows), 0.0);
+LossSums cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
+                       const LossFactors& factors, float* gradient) {
+  std::vector<LossSums> losses(static_cast<size_t>(rows));
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    some_rows(logits, labels, begin, end, vocabulary, gradient, losses.data());
+    some_rows(logits, labels, begin, end, vocabulary, factors, gradient, losses.data());
   });
-  double sum = 0;
-  for (double loss : losses) sum += loss;
-  return sum;
+  LossSums sums;
+  for (const LossSums& loss : losses) {
+    sums.cross_entropy += loss.cross_entropy;
+    sums.z += loss.z;
+  }
+  return sums;
 }
 
 }  // namespace fastllm::gpt

@@ -1,4 +1,4 @@
-// Cross entropy of rows of logits, and the gradient of its sum in their place.
+// Losses of rows of logits, and the gradient of their sums in the logits' place.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,19 @@ namespace fastllm::gpt {
 
 constexpr int64_t kNoLabel = -100;  // a row without a label counts for nothing
 
-// Returns the sum over rows with a label of -log softmax(logits)[label]. Labels are in [0,
-// vocabulary) or kNoLabel. gradient [rows, vocabulary] = softmax - one-hot, zeros without a label;
-// may be the memory of the logits; null: not wanted.
-double cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
-                     float* gradient);
+// By row with a label: cross entropy is z - logits[label], z loss is z^2, z = log sum exp(logits).
+struct LossSums {
+  double cross_entropy = 0, z = 0;
+};
+// Weights of the two in what the gradient is of.
+struct LossFactors {
+  double cross_entropy = 1, z = 0;
+};
+
+// Labels are in [0, vocabulary) or kNoLabel. gradient [rows, vocabulary], of
+//   factors.cross_entropy * sum of cross entropy + factors.z * sum of z loss,
+// may be the memory of the logits; null: not wanted. The sums have the same bits either way.
+LossSums cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
+                       const LossFactors& factors, float* gradient);
 
 }  // namespace fastllm::gpt

@@ -4,47 +4,68 @@
 
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+
 #include "kernels/common.hpp"
 
 namespace fastllm::gpt {
 namespace {
 
-FASTLLM_KERNEL void gather(const float* table, const int64_t* indices, int64_t count, int64_t width,
-                           bool add, float* out) {
-  for (int64_t row = 0; row < count; ++row, out += width) {
-    const float* from = table + indices[row] * width;
-    float* __restrict to = out;
-    if (add) {
-      for (int64_t i = 0; i < width; ++i) to[i] += from[i];
-    } else {
-      for (int64_t i = 0; i < width; ++i) to[i] = from[i];
-    }
+template <bool two, bool dropping>
+FASTLLM_INLINE void gather_row(const float* first, const float* second, int64_t width,
+                               const Dropout& dropout, uint64_t element, float* __restrict out) {
+  for (int64_t i = 0; i < width; ++i) {
+    float value = first[i];
+    if constexpr (two) value += second[i];
+    if constexpr (dropping) value *= dropout.factor(element + uint64_t(i));
+    out[i] = value;
+  }
+}
+
+FASTLLM_KERNEL void gather(const TableRows& first, const TableRows& second, int64_t begin,
+                           int64_t end, int64_t width, const Dropout& dropout, float* out) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* a = first.table + first.indices[row] * width;
+    const float* b = second.table ? second.table + second.indices[row] * width : nullptr;
+    const auto element = uint64_t(row * width);
+    float* to = out + row * width;
+    if (dropout.active())
+      b ? gather_row<true, true>(a, b, width, dropout, element, to)
+        : gather_row<false, true>(a, b, width, dropout, element, to);
+    else
+      b ? gather_row<true, false>(a, b, width, dropout, element, to)
+        : gather_row<false, false>(a, b, width, dropout, element, to);
   }
 }
 
 FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t count, int64_t width,
-                            int64_t begin, int64_t end, float* table) {
+                            int64_t begin, int64_t end, const Dropout& dropout, float* table) {
   for (int64_t row = 0; row < count; ++row) {
     const float* from = rows + row * width;
     float* __restrict to = table + indices[row] * width;
-    for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    if (dropout.active()) {
+      for (int64_t i = begin; i < end; ++i)
+        to[i] += from[i] * dropout.factor(uint64_t(row * width + i));
+    } else {
+      for (int64_t i = begin; i < end; ++i) to[i] += from[i];
+    }
   }
 }
 
 }  // namespace
 
-void gather_rows(const float* table, const int64_t* indices, int64_t count, int64_t width, bool add,
-                 float* out) {
+void gather_rows(const TableRows& first, const TableRows& second, int64_t count, int64_t width,
+                 const Dropout& dropout, float* out) {
   at::parallel_for(0, count, kRowGrain, [&](int64_t begin, int64_t end) {
-    gather(table, indices + begin, end - begin, width, add, out + begin * width);
+    gather(first, second, begin, end, width, dropout, out);
   });
 }
 
 void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width,
-                  float* table) {
+                  const Dropout& dropout, float* table) {
   constexpr int64_t kLine = 16;  // floats in a cache line: two threads do not share one
   at::parallel_for(0, (width + kLine - 1) / kLine, 1, [&](int64_t begin, int64_t end) {
-    scatter(rows, indices, count, width, begin * kLine, end * kLine < width ? end * kLine : width,
+    scatter(rows, indices, count, width, begin * kLine, std::min(end * kLine, width), dropout,
             table);
   });
 }

@@ -3,8 +3,6 @@
 // keys where they lie.
 #include "layers/attention.hpp"
 
-#include <ATen/ops/empty_like.h>
-
 namespace fastllm::gpt {
 namespace {
 
@@ -92,7 +90,8 @@ void Attention::rotate(const AttentionContext& context, const at::Tensor& query,
 }
 
 void Attention::forward(const AttentionContext& context, const at::Tensor& x,
-                        const at::Tensor& residual, const at::Tensor& y, AttentionSaved* saved) {
+                        const at::Tensor& residual, const Dropout& dropout,
+                        const at::Tensor& y, AttentionSaved* saved) {
   const int64_t tokens = x.size(0);
   const at::Tensor query = empty({tokens, shape_.heads * shape_.head_width});
   const at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
@@ -102,10 +101,10 @@ void Attention::forward(const AttentionContext& context, const at::Tensor& x,
   if (query_norm_) query_norm_->forward(query, saved ? &query_norm : nullptr);
   if (key_norm_) key_norm_->forward(key_value, saved ? &key_norm : nullptr);
   rotate(context, query, key_value, false);
-  const at::Tensor out = at::empty_like(query);
+  const at::Tensor out = empty_as(query);
   const at::Tensor softmax =
       attention_forward(shape_, context.ranges, context.dropout, query, key_value, out);
-  dense_.forward_add(out, residual, y);
+  dense_.forward_add(out, residual, dropout, y);
   if (!saved) return;
   *saved = {.context = context,
             .input = query_.weight_trainable() || key_value_.weight_trainable() ? x : at::Tensor(),
@@ -114,16 +113,18 @@ void Attention::forward(const AttentionContext& context, const at::Tensor& x,
             .query = query,
             .key_value = key_value,
             .out = dense_.weight_trainable() ? out : at::Tensor(),
-            .softmax = softmax};
+            .softmax = softmax,
+            .dropout = dropout};
 }
 
 void Attention::backward(const Gradients& gradients, const AttentionSaved& saved,
                          const at::Tensor& dy, const at::Tensor& dx) {
-  dense_.backward_parameters(gradients, dy, saved.out);
+  const at::Tensor d_branch = branch_gradient(saved.dropout, dy);
+  dense_.backward_parameters(gradients, d_branch, saved.out);
   if (!dx.defined() && !input_trainable()) return;
-  const at::Tensor d_out = at::empty_like(saved.query), d_query = at::empty_like(saved.query);
-  const at::Tensor d_key_value = at::empty_like(saved.key_value);
-  dense_.backward_input(dy, d_out);
+  const at::Tensor d_out = empty_as(saved.query), d_query = empty_as(saved.query);
+  const at::Tensor d_key_value = empty_as(saved.key_value);
+  dense_.backward_input(d_branch, d_out);
   attention_backward(shape_, saved.context.ranges, saved.context.dropout, saved.query,
                      saved.key_value, saved.softmax, d_out, d_query, d_key_value);
   rotate(saved.context, d_query, d_key_value, true);

@@ -24,6 +24,7 @@ struct AttentionSaved {
   at::Tensor query, key_value;  // after normalization and rotation
   at::Tensor out;  // before the output projection; undefined when dense's weight needs no gradient
   at::Tensor softmax;  // of attention_forward
+  Dropout dropout;     // of what is added to the residual stream
 };
 
 class Attention {
@@ -33,8 +34,9 @@ class Attention {
   Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
             int64_t window, Rotary& rotary);
 
-  // y = residual + attention(x); all [tokens, hidden]. saved null: nothing is kept.
+  // y = residual + dropout(attention(x)); all [tokens, hidden]. saved null: nothing is kept.
   void forward(const AttentionContext& context, const at::Tensor& x, const at::Tensor& residual,
+               const Dropout& dropout,
                const at::Tensor& y, AttentionSaved* saved);
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
   void backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,

@@ -2,8 +2,6 @@
 // gradient is wanted is not computed at all.
 #include "layers/block.hpp"
 
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 
 namespace fastllm::gpt {
@@ -19,10 +17,12 @@ struct BlockSaved : sdk::Saved {
 
 }  // namespace
 
-Block::Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary)
+Block::Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary,
+             const std::string& output)
     : config_(config),
       window_(config.window_of(number)),
       rotary_(rotary.enabled()),
+      output_(output),
       norm_1_(parameters, config, prefix + ".norm_1"),
       norm_2_(parameters, config, prefix + ".norm_2"),
       attention_(parameters, config, prefix + ".self_attn", window_, rotary),
@@ -32,7 +32,9 @@ void Block::describe_ports(const sdk::Sink& sink) const {
   sink.input(hidden_port(config_.hidden));
   sink.input(ranges_port());
   if (rotary_) sink.input(batch_port("positions"));
-  sink.output(hidden_port(config_.hidden));
+  auto hidden = hidden_port(config_.hidden);
+  hidden.name = output_;
+  sink.output(hidden);
 }
 
 AttentionContext Block::attention_context(const sdk::Call& call, const Tensors& inputs) const {
@@ -53,16 +55,18 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
                                  const Tensors& outputs) {
   const at::Tensor x = flat(inputs[0]), y = flat(outputs[0]);
   auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
-  const at::Tensor mid = at::empty_like(x);
+  const at::Tensor mid = empty_as(x);
   {
-    const at::Tensor normed = at::empty_like(x);
+    const at::Tensor normed = empty_as(x);
     norm_1_.forward(x, normed, saved ? &saved->norm_1 : nullptr);
-    attention_.forward(attention_context(call, inputs), normed, x, mid,
-                       saved ? &saved->attention : nullptr);
+    attention_.forward(attention_context(call, inputs), normed, x,
+                       hidden_dropout(config_.hidden_dropout, call, RandomUse::kAttentionOutput),
+                       mid, saved ? &saved->attention : nullptr);
   }
-  const at::Tensor normed = at::empty_like(x);
+  const at::Tensor normed = empty_as(x);
   norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
-  mlp_.forward(normed, mid, y, saved ? &saved->mlp : nullptr);
+  mlp_.forward(normed, mid, hidden_dropout(config_.hidden_dropout, call, RandomUse::kMlpOutput), y,
+               saved ? &saved->mlp : nullptr);
   if (saved) {
     saved->x = x;
     saved->mid = mid;
@@ -88,8 +92,12 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   const bool need_normed_2 = need_mid || norm_2_.trainable();
 
   const at::Tensor dy = flat(d_outputs[0]);
-  const auto maybe = [&](bool needed) { return needed ? at::empty_like(dy) : at::Tensor(); };
+  const auto maybe = [&](bool needed) { return needed ? empty_as(dy) : at::Tensor(); };
   const at::Tensor d_normed_2 = maybe(need_normed_2);
+  if (mlp_.needs_input() && !saved.mlp.input.defined()) {
+    saved.mlp.input = empty_as(dy);
+    norm_2_.forward(saved.mid, saved.mlp.input, nullptr);
+  }
   mlp_.backward(gradients, saved.mlp, dy, d_normed_2);
   saved.mlp = {};
   if (!need_normed_2) return;

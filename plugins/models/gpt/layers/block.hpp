@@ -9,8 +9,9 @@ namespace fastllm::gpt {
 
 class Block : public Layer {
  public:
-  // prefix: "layers.1"; number counts blocks from 1.
-  Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary);
+  // prefix: "layers.1"; number counts blocks from 1; output: the name of its hidden states.
+  Block(const GptConfig& config, const std::string& prefix, int64_t number, Rotary& rotary,
+        const std::string& output = "hidden");
 
   void describe_ports(const sdk::Sink& sink) const override;
   int inputs() const override { return rotary_ ? 3 : 2; }
@@ -27,6 +28,7 @@ class Block : public Layer {
   GptConfig config_;
   int64_t window_;
   bool rotary_;
+  std::string output_;
   Norm norm_1_, norm_2_;
   Attention attention_;
   Mlp mlp_;

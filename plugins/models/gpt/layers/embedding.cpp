@@ -3,12 +3,14 @@
 #include "layers/embedding.hpp"
 
 #include "kernels/embedding.hpp"
+#include "layers/dropout.hpp"
 
 namespace fastllm::gpt {
 namespace {
 
 struct EmbeddingSaved : sdk::Saved {
   at::Tensor tokens, positions;  // the host's inputs
+  Dropout dropout;
 };
 
 }  // namespace
@@ -48,21 +50,23 @@ void Embedding::describe_ports(const sdk::Sink& sink) const {
 
 sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs,
                                      const Tensors& outputs) {
-  const auto add = [&](int table, const at::Tensor& indices, bool to_what_is_there) {
-    gather_rows(parameters[table].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(),
-                indices.numel(), config_.hidden, to_what_is_there,
-                outputs[0].mutable_data_ptr<float>());
+  const auto rows = [&](int table, const at::Tensor& indices) {
+    return TableRows{parameters[table].const_data_ptr<float>(), indices.const_data_ptr<int64_t>()};
   };
   check_indices(inputs[0], "tokens", config_.vocabulary, "vocab_size", 0);
-  add(words_, inputs[0], false);
+  TableRows words = rows(words_, inputs[0]), positions{};
   if (positions_ >= 0) {
     check_indices(inputs[1], "positions", config_.positions, "max_position_embeddings", 0);
-    add(positions_, inputs[1], true);
+    positions = rows(positions_, inputs[1]);
   }
+  const Dropout dropout = hidden_dropout(config_.hidden_dropout, call, RandomUse::kEmbedding);
+  gather_rows(words, positions, inputs[0].numel(), config_.hidden, dropout,
+              outputs[0].mutable_data_ptr<float>());
   if (!call.save()) return nullptr;
   auto saved = std::make_unique<EmbeddingSaved>();
   saved->tokens = inputs[0];
   if (positions_ >= 0) saved->positions = inputs[1];
+  saved->dropout = dropout;
   return saved;
 }
 
@@ -74,7 +78,8 @@ void Embedding::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors&
     gradients.none(table);  // zeros first where it is to be written: most rows get nothing
     if (!d_outputs[0].defined() || !gradients.wanted(table)) return;
     scatter_rows(d_outputs[0].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(),
-                 indices.numel(), config_.hidden, gradients[table].mutable_data_ptr<float>());
+                 indices.numel(), config_.hidden, saved.dropout,
+                 gradients[table].mutable_data_ptr<float>());
   };
   add(words_, saved.tokens);
   if (positions_ >= 0) add(positions_, saved.positions);

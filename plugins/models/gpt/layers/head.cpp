@@ -1,84 +1,200 @@
-// The largest tensor of a step, tokens x vocabulary, exists once: the logits become their own
-// gradient in forward. The incoming gradient of the loss is one number and scales the two products
-// of backward.
+// The logits of all tokens would be the largest tensor of a step. They exist for one chunk of tokens
+// at a time: product, losses, their gradient in place, and its two products while it is in cache.
+// That needs the gradient of the losses before anyone gave one: it is taken as 1, and backward
+// scales what was made. Where the gradient of all logits is smaller than a second gradient of the
+// weight (few tokens), it is kept instead.
 #include "layers/head.hpp"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
 
-#include "kernels/cross_entropy.hpp"
+#include <algorithm>
+
 #include "layers/embedding.hpp"
 
 namespace fastllm::gpt {
 namespace {
 
+// Of a chunk's logits: in the last cache, and so many rows that the products are worth their name.
+constexpr int64_t kChunkBytes = int64_t{8} << 20;
+constexpr int64_t kLeastRows = 128;
+
 struct HeadSaved : sdk::Saved {
-  at::Tensor x;         // the host's input
-  at::Tensor normed;    // undefined when the output weights need no gradient
-  at::Tensor d_logits;  // softmax - one-hot, [tokens, vocabulary]
+  at::Tensor x, labels;  // the host's inputs
   NormSaved norm;
+  // Of losses with gradient 1 each: the first two, or those of the last two that are needed.
+  at::Tensor normed, d_logits;
+  at::Tensor d_weight, d_normed;
 };
+
+// Declared so; what is bound may freeze more.
+bool frozen_below(const GptConfig& c) {
+  const bool blocks = c.attention_scale == 0 && c.mlp_scale == 0;
+  return c.embeddings_scale == 0 && c.norm_scale == 0 && (c.layers == 0 || blocks);
+}
+
+std::string numbered(const std::string& name, int64_t distance) {
+  return distance == 1 ? name : name + "_" + std::to_string(distance - 1);
+}
 
 }  // namespace
 
-Head::Head(const GptConfig& config, const std::string& prefix)
+Head::Head(const GptConfig& config, const std::string& prefix, int64_t distance,
+           const std::string& input, const std::string& weights)
     : config_(config),
-      weight_(parameters.add(config.tied ? word_embeddings(config)
-                                         : vocabulary_weight(config, prefix + ".output_weights",
-                                                             config.output_scale))),
+      distance_(distance),
+      input_(input),
+      coefficient_(config.prediction_coefficient(distance)),
+      weight_(parameters.add(config.tied
+                                 ? word_embeddings(config)
+                                 : vocabulary_weight(config, weights, config.output_scale))),
       norm_(parameters, config, prefix + ".final_norm") {}
 
 void Head::describe_ports(const sdk::Sink& sink) const {
-  sink.input(hidden_port(config_.hidden));
-  sink.input(batch_port("labels"));
-  sink.output({.name = "language_model_loss",
-               .shape = {},
-               .flags = FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM,
-               .dtype = sdk::kFloat32});
+  auto hidden = hidden_port(config_.hidden);
+  hidden.name = input_;
+  sink.input(hidden);
+  sink.input(batch_port(distance_ == 1 ? "labels" : "labels_" + std::to_string(distance_)));
+  const auto loss = [&](const std::string& name) {
+    sink.output({.name = numbered(name, distance_),
+                 .shape = {},
+                 .flags = FASTLLM_PORT_LOSS | FASTLLM_PORT_SUM,
+                 .dtype = sdk::kFloat32});
+  };
+  loss("language_model_loss");
+  if (has_z_loss()) loss("logit_z_loss");
   sink.output({.name = "logits",
                .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE, config_.vocabulary},
                .flags = FASTLLM_PORT_NO_GRAD | FASTLLM_PORT_OPTIONAL});
 }
 
+int64_t Head::chunk(int64_t tokens) const {
+  const int64_t automatic =
+      std::max(kChunkBytes / (config_.vocabulary * int64_t{sizeof(float)}), kLeastRows);
+  const int64_t chunks = config_.cross_entropy_splits > 0 ? config_.cross_entropy_splits
+                                                          : (tokens + automatic - 1) / automatic;
+  return std::max<int64_t>((tokens + chunks - 1) / chunks, 1);  // of equal length
+}
+
+LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const LossFactors& factors,
+                    const Walk& wanted) const {
+  const int64_t tokens = normed.size(0), rows = chunk(tokens);
+  const at::Tensor& weight = parameters[weight_];
+  // Logits and their gradient share memory, unless the host wants to see the logits.
+  const at::Tensor scratch =
+      wanted.d_logits.defined() || (wanted.logits.defined() && !wanted.gradient())
+          ? at::Tensor()
+          : empty({std::min(rows, tokens), config_.vocabulary});
+  LossSums sums;
+  for (int64_t begin = 0; begin < tokens; begin += rows) {
+    const int64_t count = std::min(rows, tokens - begin);
+    const at::Tensor x = normed.narrow(0, begin, count);
+    const at::Tensor gradient = wanted.d_logits.defined() ? wanted.d_logits.narrow(0, begin, count)
+                                : scratch.defined()       ? scratch.narrow(0, 0, count)
+                                                          : at::Tensor();
+    at::Tensor logits = wanted.logits.defined() ? wanted.logits.narrow(0, begin, count) : gradient;
+    at::addmm_out(logits, logits, x, weight.t(), 0, config_.logits_scale);
+    const LossSums some =
+        cross_entropy(logits.const_data_ptr<float>(), labels.const_data_ptr<int64_t>() + begin,
+                      count, config_.vocabulary, factors,
+                      wanted.gradient() ? gradient.mutable_data_ptr<float>() : nullptr);
+    sums.cross_entropy += some.cross_entropy;
+    sums.z += some.z;
+    if (wanted.d_normed.defined()) {
+      at::Tensor d_normed = wanted.d_normed.narrow(0, begin, count);
+      at::mm_out(d_normed, gradient, weight);
+    }
+    if (wanted.d_weight.defined()) {
+      at::Tensor d_weight = wanted.d_weight;
+      at::addmm_out(d_weight, d_weight, gradient.t(), x, begin == 0 ? 0 : 1);
+    }
+  }
+  return sums;
+}
+
+LossFactors Head::factors(double cross_entropy, double z) const {
+  return {.cross_entropy = coefficient_ * cross_entropy, .z = config_.z_loss * z};
+}
+
 sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs,
                                 const Tensors& outputs) {
-  check_indices(inputs[1], "labels", config_.vocabulary, "vocab_size", kNoLabel);
-  const at::Tensor x = flat(inputs[0]), normed = at::empty_like(x);
+  check_indices(inputs[1], distance_ == 1 ? "labels" : "labels_" + std::to_string(distance_),
+                config_.vocabulary, "vocab_size", kNoLabel);
+  const at::Tensor x = flat(inputs[0]), normed = empty_as(x);
   auto saved = call.save() ? std::make_unique<HeadSaved>() : nullptr;
   norm_.forward(x, normed, saved ? &saved->norm : nullptr);
 
-  const bool wanted = outputs[1].defined();
-  at::Tensor logits = wanted ? flat(outputs[1]) : empty({x.size(0), config_.vocabulary});
-  at::addmm_out(logits, logits, normed, parameters[weight_].t(), 0, config_.logits_scale);
-  const at::Tensor d_logits = !saved ? at::Tensor() : wanted ? at::empty_like(logits) : logits;
-  const double loss =
-      cross_entropy(logits.const_data_ptr<float>(), inputs[1].const_data_ptr<int64_t>(), x.size(0),
-                    config_.vocabulary, saved ? d_logits.mutable_data_ptr<float>() : nullptr);
-  *outputs[0].mutable_data_ptr<float>() = float(loss);
+  Walk walked;
+  if (outputs.back().defined()) walked.logits = flat(outputs.back());
   if (saved) {
     saved->x = x;
-    if (parameters.trainable(weight_)) saved->normed = normed;
-    saved->d_logits = d_logits;
+    saved->labels = inputs[1];
+    const int64_t tokens = x.size(0);
+    const bool weight = parameters.trainable(weight_);
+    if (weight && tokens <= config_.hidden) {
+      saved->normed = normed;
+      saved->d_logits = walked.d_logits = empty({tokens, config_.vocabulary});
+    } else {
+      if (weight) saved->d_weight = walked.d_weight = empty({config_.vocabulary, config_.hidden});
+      if (norm_.trainable() || !frozen_below(config_))
+        saved->d_normed = walked.d_normed = empty_as(x);
+    }
   }
+  const LossSums sums = walk(normed, inputs[1], factors(1, 1), walked);
+  *outputs[0].mutable_data_ptr<float>() = float(sums.cross_entropy);
+  if (has_z_loss()) *outputs[1].mutable_data_ptr<float>() = float(sums.z);
   return saved;
 }
 
 void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs,
                     const Tensors& d_inputs) {
-  const auto& saved = static_cast<const HeadSaved&>(kept);
+  auto& saved = static_cast<HeadSaved&>(kept);
   const Gradients gradients(parameters, call);
+  const auto value = [](const at::Tensor& loss) {
+    return loss.defined() ? double(*loss.const_data_ptr<float>()) : 0;
+  };
+  const double d_loss = value(d_outputs[0]), d_z = has_z_loss() ? value(d_outputs[1]) : d_loss;
   const bool need_x = d_inputs[0].defined();
-  if (!d_outputs[0].defined()) {
+  if (d_loss == 0 && d_z == 0) {
     if (need_x) d_inputs[0].zero_();
     gradients.none(weight_);
     norm_.no_gradient(gradients);
     return;
   }
-  const double scale = double(*d_outputs[0].const_data_ptr<float>()) * config_.logits_scale;
-  gradients.product(weight_, saved.d_logits, saved.normed, scale);
-  if (!need_x && !norm_.trainable()) return;
-  at::Tensor d_normed = at::empty_like(saved.x);
-  at::addmm_out(d_normed, d_normed, saved.d_logits, parameters[weight_], 0, scale);
+  const bool need_normed = need_x || norm_.trainable();
+  double scale = d_loss * config_.logits_scale;
+  if (saved.d_logits.defined() ? d_loss != d_z
+                               : d_loss != d_z || (need_normed && !saved.d_normed.defined())) {
+    // A host with other ideas: weights of its own for the losses, or a gradient below frozen parts.
+    const at::Tensor normed = empty_as(saved.x);
+    norm_.forward(saved.x, normed, nullptr);
+    saved.d_logits = {};
+    Walk walked;
+    if (gradients.wanted(weight_))
+      saved.d_weight = walked.d_weight = empty({config_.vocabulary, config_.hidden});
+    if (need_normed) saved.d_normed = walked.d_normed = empty_as(saved.x);
+    if (walked.gradient()) walk(normed, saved.labels, factors(d_loss, d_z), walked);
+    scale = config_.logits_scale;
+  }
+  at::Tensor d_normed = saved.d_normed;
+  if (saved.d_logits.defined()) {
+    gradients.product(weight_, saved.d_logits, saved.normed, scale);
+    if (need_normed) {
+      d_normed = empty_as(saved.x);
+      // By chunks, as with a frozen weight: to the same bits.
+      const int64_t tokens = saved.x.size(0), rows = chunk(tokens);
+      for (int64_t begin = 0; begin < tokens; begin += rows) {
+        const int64_t count = std::min(rows, tokens - begin);
+        at::Tensor some = d_normed.narrow(0, begin, count);
+        at::mm_out(some, saved.d_logits.narrow(0, begin, count), parameters[weight_]);
+      }
+    }
+  } else {
+    gradients.scaled(weight_, saved.d_weight, scale);
+  }
+  if (!need_normed) return;
+  d_normed.mul_(scale);
   norm_.backward(gradients, saved.x, saved.norm, d_normed, {},
                  need_x ? flat(d_inputs[0]) : at::Tensor());
 }

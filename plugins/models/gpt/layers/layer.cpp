@@ -10,7 +10,17 @@
 namespace fastllm::gpt {
 
 at::Tensor empty(at::IntArrayRef sizes) {
-  return at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
+  const auto options = at::TensorOptions().dtype(at::kFloat);
+  if (!sdk::host_pointer()) return at::empty(sizes, options);
+  DLTensor like{};
+  like.device = {kDLCPU, 0};
+  like.dtype = sdk::kFloat32;
+  like.ndim = int32_t(sizes.size());
+  like.shape = const_cast<int64_t*>(sizes.data());
+  DLManagedTensorVersioned* managed = nullptr;
+  sdk::check(sdk::host().alloc(&like, nullptr, &managed));
+  return at::from_blob(
+      managed->dl_tensor.data, sizes, [managed](void*) { managed->deleter(managed); }, options);
 }
 
 void check_indices(const at::Tensor& indices, const std::string& what, int64_t limit,

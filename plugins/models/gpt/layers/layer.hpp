@@ -54,8 +54,10 @@ inline sdk::Port ranges_port() {
 // [batch, sequence, width] as [tokens, width].
 inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tensor.size(-1)}); }
 
-// New uninitialised float32 memory.
+// New uninitialised float32 memory, from the host's cache of blocks: a step after the first takes
+// nothing from the system. Without a host (tests of single layers) LibTorch's own.
 at::Tensor empty(at::IntArrayRef sizes);
+inline at::Tensor empty_as(const at::Tensor& tensor) { return empty(tensor.sizes()); }
 
 // Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value
 // and its place.

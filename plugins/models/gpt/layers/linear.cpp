@@ -27,10 +27,13 @@ void Linear::forward(const at::Tensor& x, const at::Tensor& y) const {
     at::addmm_out(out, parameters_[bias_], x, to_output());
 }
 
-void Linear::forward_add(const at::Tensor& x, const at::Tensor& residual,
+void Linear::forward_add(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
                          const at::Tensor& y) const {
   at::Tensor out = y;
-  if (bias_ < 0) {
+  if (dropout.active()) {
+    forward(x, y);
+    add_branch(dropout, y, residual, y);
+  } else if (bias_ < 0) {
     at::addmm_out(out, residual, x, to_output());
   } else {
     at::add_out(out, residual, parameters_[bias_]);

@@ -1,6 +1,7 @@
 // A linear map with its weight and optional bias, as a part of a layer. Rows are tokens.
 #pragma once
 
+#include "layers/dropout.hpp"
 #include "layers/layer.hpp"
 
 namespace fastllm::gpt {
@@ -13,8 +14,9 @@ class Linear {
 
   // y = x W^T + b.
   void forward(const at::Tensor& x, const at::Tensor& y) const;
-  // y = residual + x W^T + b. y is not x.
-  void forward_add(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y) const;
+  // y = residual + dropout(x W^T + b). y is not x.
+  void forward_add(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
+                   const at::Tensor& y) const;
   // dx (=|+=) dy W.
   void backward_input(const at::Tensor& dy, const at::Tensor& dx, bool add = false) const;
   // Weight and bias gradients, where they are not frozen; x may be undefined when the weight is.

@@ -40,33 +40,47 @@ Mlp::Mlp(Parameters& parameters, const GptConfig& config, const std::string& pre
     : ffn_(config.ffn),
       gated_(config.gated),
       activation_(config.activation),
+      recompute_(config.mlp_recompute),
       layer_1_(make_layer_1(parameters, config, prefix + ".layer_1")),
       layer_2_(make_layer_2(parameters, config, prefix + ".layer_2")) {}
 
-void Mlp::forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y,
-                  MlpSaved* saved) const {
+void Mlp::forward(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
+                  const at::Tensor& y, MlpSaved* saved) const {
   const int64_t tokens = x.size(0);
   const at::Tensor pre = empty({tokens, gated_ ? 2 * ffn_ : ffn_}), out = empty({tokens, ffn_});
   layer_1_.forward(x, pre);
   activation_forward(activation_, gated_, tokens, ffn_, pre.const_data_ptr<float>(),
                      out.mutable_data_ptr<float>());
-  layer_2_.forward_add(out, residual, y);
-  if (saved) *saved = {.input = layer_1_.weight_trainable() ? x : at::Tensor(), .pre = pre};
+  layer_2_.forward_add(out, residual, dropout, y);
+  if (!saved) return;
+  const bool keeps_input = needs_input() && recompute_ < MlpRecompute::kActivationAndInput;
+  *saved = {.input = keeps_input ? x : at::Tensor(),
+            .pre = recompute_ == MlpRecompute::kFull ? at::Tensor() : pre,
+            .dropout = dropout};
+}
+
+bool Mlp::needs_input() const {
+  return layer_1_.weight_trainable() || recompute_ == MlpRecompute::kFull;
 }
 
 void Mlp::backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
                    const at::Tensor& dx) const {
+  const at::Tensor d_branch = branch_gradient(saved.dropout, dy);
   const bool below = dx.defined() || layer_1_.trainable();
   if (!below && !layer_2_.weight_trainable()) {
-    layer_2_.backward_parameters(gradients, dy, {});  // a bias, or nothing
+    layer_2_.backward_parameters(gradients, d_branch, {});  // a bias, or nothing
     return;
   }
   const int64_t tokens = dy.size(0);
+  if (!saved.pre.defined()) {
+    saved.pre = empty({tokens, gated_ ? 2 * ffn_ : ffn_});
+    layer_1_.forward(saved.input, saved.pre);
+  }
   const at::Tensor out = empty({tokens, ffn_});  // first its gradient, then the activation's output
-  layer_2_.backward_input(dy, out);
+  layer_2_.backward_input(d_branch, out);
   activation_backward(activation_, gated_, tokens, ffn_, saved.pre.mutable_data_ptr<float>(),
                       out.mutable_data_ptr<float>());
-  layer_2_.backward_parameters(gradients, dy, out);
+  layer_2_.backward_parameters(gradients, d_branch, out);
   const at::Tensor& d_pre = saved.pre;
   layer_1_.backward_parameters(gradients, d_pre, saved.input);
   if (dx.defined()) layer_1_.backward_input(d_pre, dx);

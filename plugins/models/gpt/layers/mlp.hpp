@@ -8,9 +8,11 @@
 namespace fastllm::gpt {
 
 struct MlpSaved {
-  at::Tensor input;  // undefined when layer_1's weight needs no gradient
-  at::Tensor
-      pre;  // before the activation, [tokens, ffn] or gated [tokens, 2 ffn]; backward uses it up
+  at::Tensor input;  // undefined when not needed or made again (Mlp::needs_input)
+  // Before the activation, [tokens, ffn] or gated [tokens, 2 ffn]; backward uses it up. Undefined:
+  // made again.
+  at::Tensor pre;
+  Dropout dropout;
 };
 
 class Mlp {
@@ -18,9 +20,11 @@ class Mlp {
   // prefix: "layers.1.mlp".
   Mlp(Parameters& parameters, const GptConfig& config, const std::string& prefix);
 
-  // y = residual + mlp(x); all [tokens, hidden]. saved null: nothing is kept.
-  void forward(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& y,
-               MlpSaved* saved) const;
+  // y = residual + dropout(mlp(x)); all [tokens, hidden]. saved null: nothing is kept.
+  void forward(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
+               const at::Tensor& y, MlpSaved* saved) const;
+  // Whether backward reads saved.input. Who calls it puts it there when forward did not keep it.
+  bool needs_input() const;
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
   void backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
                 const at::Tensor& dx) const;
@@ -30,6 +34,7 @@ class Mlp {
   int64_t ffn_;
   bool gated_;
   Activation activation_;
+  MlpRecompute recompute_;
   Linear layer_1_, layer_2_;
 };
 

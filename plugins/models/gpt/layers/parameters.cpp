@@ -3,6 +3,8 @@
 #include "layers/parameters.hpp"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include "kernels/row_sum.hpp"
 
@@ -59,6 +61,15 @@ void Gradients::product(int index, const at::Tensor& left, const at::Tensor& rig
   if (!wanted(index)) return;
   at::Tensor gradient = parameters_.gradient(index);
   at::addmm_out(gradient, gradient, left.t(), right, overwrites(index) ? 0 : 1, scale);
+}
+
+void Gradients::scaled(int index, const at::Tensor& values, double scale) const {
+  if (!wanted(index)) return;
+  at::Tensor gradient = parameters_.gradient(index);
+  if (overwrites(index))
+    at::mul_out(gradient, values, at::scalar_tensor(scale, values.options()));
+  else
+    gradient.add_(values, scale);
 }
 
 void Gradients::row_sum(int index, const at::Tensor& rows) const {

@@ -44,6 +44,8 @@ class Gradients {
   // gradient (=|+=) scale * left^T right, straight into the host's buffer. left [T, m], right [T,
   // n], gradient [m, n].
   void product(int index, const at::Tensor& left, const at::Tensor& right, double scale = 1) const;
+  // gradient (=|+=) scale * values, of the same shape.
+  void scaled(int index, const at::Tensor& values, double scale) const;
   // gradient (=|+=) sum over rows. rows [T, n] contiguous, gradient [n].
   void row_sum(int index, const at::Tensor& rows) const;
   // There is no gradient from this call: zeros when it was to be written.

@@ -1,0 +1,20 @@
+// Dropout of hidden states on the level of tensors: what a branch adds to the residual stream.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fastllm/model.hpp>
+
+#include "kernels/random.hpp"
+
+namespace fastllm::gpt {
+
+// Of one use in one call; inactive in evaluation.
+Dropout hidden_dropout(double probability, const sdk::Call& call, RandomUse use);
+
+// y = residual + dropout(branch), of equal shapes; y may be branch's memory.
+void add_branch(const Dropout& dropout, const at::Tensor& branch, const at::Tensor& residual,
+                const at::Tensor& y);
+// The gradient of the branch: dy itself when inactive, otherwise new memory.
+at::Tensor branch_gradient(const Dropout& dropout, const at::Tensor& dy);
+
+}  // namespace fastllm::gpt

@@ -1,0 +1,459 @@
+// The gpt plugin through the host's own parts (registry, store, executor, optimizer): what a whole
+// step must show. Recomputation changes no bit, micro-batches nothing but rounding; several
+// predictions and all losses have the slopes of what is reported; learning-rate scales and initial
+// values reach the weights they name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "core/base/error.hpp"
+#include "core/config/resolve.hpp"
+#include "core/model/schedule.hpp"
+#include "core/optim/adamw.hpp"
+#include "core/plugin/registry.hpp"
+#include "core/shard/store.hpp"
+#include "core/train/executor.hpp"
+#include "core/train/initialize.hpp"
+#include "core/train/wiring.hpp"
+
+namespace fastllm {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Le;
+
+constexpr int64_t kSequence = 24, kVocabulary = 53;
+
+using Overrides = std::vector<std::string>;
+
+std::unique_ptr<model::Model> make_model(const Overrides& overrides) {
+  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
+  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
+  static const config::Schema schema = [] {
+    config::Schema s;
+    s.add("base_model", factory.fields());
+    return s;
+  }();
+  config::Node user = config::Node::map();
+  Overrides all{"vocab_size=53",
+                "max_position_embeddings=32",
+                "transformer.num_layers=2",
+                "transformer.hidden_size=16",
+                "transformer.num_attention_heads=4",
+                "transformer.head_groups=2",
+                "transformer.init_method_std=0.3"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  for (std::string& text : all) text = "base_model." + text;
+  config::apply_overrides(user, all);
+  config::Node root = config::resolve(schema, user).root;
+  return factory.create(*root.find("base_model"));
+}
+
+struct Piece {
+  std::string name;
+  std::vector<float> values;
+};
+
+struct Rig {
+  std::unique_ptr<model::Model> model;
+  shard::Layout layout;
+  shard::Store store;
+  train::Executor executor;
+
+  explicit Rig(const Overrides& overrides, bool recompute = false, uint64_t seed = 9)
+      : model(make_model(overrides)),
+        layout(model->description(), {}, {}),
+        store(layout, 0, {}),
+        executor(*model, store, {.recompute = recompute, .seed = 21}) {
+    train::initialize(store, *model, seed);
+  }
+
+  // The values of each parameter in a flat state.
+  std::map<std::string, std::span<float>> pieces(const std::string& state) {
+    std::map<std::string, std::span<float>> result;
+    for (const auto& stage : layout.stages()) {
+      for (size_t g = 0; g < stage.groups.size(); ++g) {
+        if (!layout.state_has(state, stage.groups[g])) continue;
+        float* const begin =
+            store.flat_data(state) + layout.shard_begin(0, state, stage.index, int(g));
+        for (const auto& piece : stage.groups[g].pieces) {
+          result[layout.description().parameters[size_t(piece.parameter)].name] =
+              std::span(begin + piece.begin, size_t(piece.end - piece.begin));
+        }
+      }
+    }
+    return result;
+  }
+  std::map<std::string, std::vector<float>> copies(const std::string& state) {
+    std::map<std::string, std::vector<float>> result;
+    for (const auto& [name, values] : pieces(state))
+      result[name].assign(values.begin(), values.end());
+    return result;
+  }
+
+  static train::StepInput input(const std::vector<data::Batch>& batches, int64_t step) {
+    train::StepInput input;
+    input.step = step;
+    for (const auto& batch : batches) {
+      input.micro_batches.push_back(&batch);
+      input.valid_labels += batch.valid_labels;
+      input.further_valid_labels.resize(batch.further_labels.size());
+      for (size_t k = 0; k < batch.further_labels.size(); ++k)
+        input.further_valid_labels[k] += batch.further_labels[k].valid;
+    }
+    return input;
+  }
+  train::StepOutput train(const std::vector<data::Batch>& batches, int64_t step = 1) {
+    return executor.train(input(batches, step), model::make_schedule(train::schedule_options(
+                                                    store, int(batches.size()), 1, true)));
+  }
+  train::StepOutput evaluate(const std::vector<data::Batch>& batches) {
+    return executor.evaluate(input(batches, 1), model::make_schedule(train::schedule_options(
+                                                    store, int(batches.size()), 1, false)));
+  }
+};
+
+// Samples first .. first + count of one fixed stream, with three labels a position, some of them
+// masked.
+data::Batch batch_of(int64_t first, int64_t count) {
+  data::Batch batch;
+  batch.samples = count;
+  batch.length = kSequence;
+  batch.further_labels.resize(2);
+  const auto token = [&](int64_t sample, int64_t position) {
+    return int64_t(std::mt19937(uint32_t(sample * 1000 + position))() % kVocabulary);
+  };
+  for (int64_t sample = first; sample < first + count; ++sample) {
+    for (int64_t i = 0; i < kSequence; ++i) {
+      const auto label = [&](int64_t distance) {
+        const int64_t at = i + distance;
+        return at == 7 || at == kSequence - sample ? data::kIgnoredLabel : token(sample, at);
+      };
+      batch.tokens.push_back(token(sample, i));
+      batch.labels.push_back(label(1));
+      batch.further_labels[0].labels.push_back(label(2));
+      batch.further_labels[1].labels.push_back(label(3));
+      batch.positions.push_back(i);
+      batch.documents.push_back(0);
+    }
+  }
+  const auto valid = [](const std::vector<int64_t>& labels) {
+    return std::ranges::count_if(labels, [](int64_t l) { return l != data::kIgnoredLabel; });
+  };
+  batch.valid_labels = valid(batch.labels);
+  for (auto& further : batch.further_labels) further.valid = valid(further.labels);
+  for (int64_t i = 0; i <= count; ++i) batch.cu_seqlens.push_back(int32_t(i * kSequence));
+  return batch;
+}
+
+double norm(std::span<const float> values) {
+  double sum = 0;
+  for (float v : values) sum += double(v) * v;
+  return std::sqrt(sum);
+}
+double distance(std::span<const float> a, std::span<const float> b) {
+  std::vector<float> difference(a.size());
+  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  const double size = norm(b);
+  return norm(difference) / (size > 0 ? size : 1);
+}
+
+const Overrides kLlamaLike{"transformer.gated=true",
+                           "transformer.add_linear_biases=false",
+                           "transformer.normalization.type=rms_norm",
+                           "transformer.rotary.type=default",
+                           "prediction_heads=3",
+                           "prediction_loss_coefficient=[1,0.5,0.25]",
+                           "logit_z_loss=0.01",
+                           "cross_entropy_splits=2"};
+
+Overrides with(Overrides base, const Overrides& more) {
+  base.insert(base.end(), more.begin(), more.end());
+  return base;
+}
+
+// ---------------------------------------------------------------- recomputation, micro-batches
+
+TEST(GptStep, RecomputationChangesNoBit) {
+  for (const Overrides& kind : {Overrides{}, kLlamaLike}) {
+    const Overrides dropping = with(kind, {"transformer.hidden_dropout=0.2"});
+    const std::vector<data::Batch> batches{batch_of(0, 2), batch_of(2, 1)};
+    Rig plain(dropping);
+    const auto expected = plain.train(batches);
+    const auto gradients = plain.copies("grads");
+    const auto expect_same = [&](Rig& rig) {
+      EXPECT_EQ(rig.train(batches).losses, expected.losses);
+      EXPECT_EQ(rig.copies("grads"), gradients);
+    };
+    Rig recomputed(dropping, true);
+    expect_same(recomputed);
+    for (const char* level : {"activation", "activation_and_input", "full"}) {
+      SCOPED_TRACE(level);
+      const Overrides also =
+          with(dropping, {std::string("transformer.mlp_recompute_level=") + level});
+      Rig inner(also), both(also, true);
+      expect_same(inner);
+      expect_same(both);
+    }
+    Rig none(kind);
+    EXPECT_NE(none.train(batches).losses, expected.losses) << "dropout was on";
+    EXPECT_EQ(none.evaluate(batches).losses, plain.evaluate(batches).losses) << "and is off here";
+  }
+}
+
+TEST(GptStep, DropoutDiffersByStepAndMicroBatch) {
+  Rig rig({"transformer.hidden_dropout=0.3"});
+  const std::vector<data::Batch> one{batch_of(0, 1)};
+  const double first = rig.train(one, 1).losses.at("language_model_loss"),
+               second = rig.train(one, 2).losses.at("language_model_loss");
+  EXPECT_NE(first, second);
+  EXPECT_EQ(first, rig.train(one, 1).losses.at("language_model_loss"));
+  const double twice =
+      rig.train({batch_of(0, 1), batch_of(0, 1)}, 1).losses.at("language_model_loss");
+  EXPECT_NE(first, twice) << "both micro-batches dropped the same";
+}
+
+TEST(GptStep, MicroBatchesAgreeWithOneBatch) {
+  for (const Overrides& kind : {Overrides{}, kLlamaLike}) {
+    Rig whole(kind), cut(kind);
+    const auto expected = whole.train({batch_of(0, 4)});
+    const auto found = cut.train({batch_of(0, 1), batch_of(1, 2), batch_of(3, 1)});
+    ASSERT_EQ(found.losses.size(), expected.losses.size());
+    for (const auto& [name, loss] : expected.losses)
+      EXPECT_NEAR(found.losses.at(name), loss, 1e-6 * std::abs(loss)) << name;
+    auto a = cut.pieces("grads"), b = whole.pieces("grads");
+    for (const auto& [name, gradient] : b) EXPECT_LT(distance(a.at(name), gradient), 1e-6) << name;
+  }
+}
+
+// ---------------------------------------------------------------- losses
+
+// What is minimised, from what is reported.
+double objective(const train::StepOutput& output, const std::vector<double>& coefficients,
+                 double z_loss) {
+  double sum = 0;
+  for (size_t k = 0; k < coefficients.size(); ++k) {
+    const std::string suffix = k == 0 ? "" : "_" + std::to_string(k);
+    sum += coefficients[k] * output.losses.at("language_model_loss" + suffix);
+    if (z_loss > 0) sum += z_loss * output.losses.at("logit_z_loss" + suffix);
+  }
+  return sum;
+}
+
+void expect_slopes(const Overrides& overrides, const std::vector<double>& coefficients,
+                   double z_loss) {
+  Rig rig(overrides);
+  const std::vector<data::Batch> batches{batch_of(0, 3)};
+  const auto trained = rig.train(batches);
+  EXPECT_EQ(trained.losses.size(), coefficients.size() * (z_loss > 0 ? 2 : 1));
+  const auto gradients = rig.copies("grads");
+  for (const auto& [name, weights] : rig.pieces("weights")) {
+    const auto& gradient = gradients.at(name);
+    const double size = norm(gradient);
+    if (size < 1e-3) continue;  // biases of keys
+    const std::vector<float> before(weights.begin(), weights.end());
+    double value[2];
+    for (int side : {0, 1}) {
+      const double step = (side ? 1 : -1) * 2e-3 / size;
+      for (size_t i = 0; i < before.size(); ++i)
+        weights[i] = float(before[i] + step * double(gradient[i]));
+      rig.store.invalidate();
+      value[side] = objective(rig.evaluate(batches), coefficients, z_loss);
+    }
+    std::ranges::copy(before, weights.begin());
+    EXPECT_NEAR((value[1] - value[0]) / 4e-3 / size, 1, 1e-2) << name;
+  }
+}
+
+TEST(GptStep, GradientsAreTheSlopesOfOnePrediction) { expect_slopes({}, {1}, 0); }
+TEST(GptStep, GradientsAreTheSlopesWithZLoss) {
+  expect_slopes({"logit_z_loss=0.05", "logits_scale_factor=1.5"}, {1}, 0.05);
+}
+TEST(GptStep, GradientsAreTheSlopesOfThreePredictions) {
+  expect_slopes(kLlamaLike, {1, 0.5, 0.25}, 0.01);
+}
+TEST(GptStep, GradientsAreTheSlopesOfTwoPredictionsWithTheirOwnWeights) {
+  expect_slopes({"prediction_heads=2", "tie_word_embeddings=false"}, {1, 1}, 0);
+}
+
+TEST(GptStep, PredictsFurtherTokensFromTheTrunkBeforeTheLastBlock) {
+  // Only the second prediction counts: the block and the head of the first get no gradient.
+  Rig rig({"prediction_heads=2", "prediction_loss_coefficient=[0,1]"});
+  EXPECT_EQ(train::predicted_tokens(rig.model->description()), 2);
+  const std::vector<data::Batch> batches{batch_of(0, 2)};
+  const auto output = rig.train(batches);
+  for (const auto& [name, gradient] : rig.pieces("grads")) {
+    const bool first = name.starts_with("layers.2.") || name.starts_with("layers.3.");
+    EXPECT_EQ(norm(gradient) == 0, first) << name;
+  }
+  // A change of the last trunk block changes the first prediction alone.
+  const auto weights = rig.pieces("weights");
+  for (float& value : weights.at("layers.2.mlp.layer_2.weight")) value *= 2;
+  rig.store.invalidate();
+  const auto changed = rig.train(batches);
+  EXPECT_NE(changed.losses.at("language_model_loss"), output.losses.at("language_model_loss"));
+  EXPECT_EQ(changed.losses.at("language_model_loss_1"), output.losses.at("language_model_loss_1"));
+}
+
+TEST(GptStep, HeadsOfSeveralPredictionsShareTheirOutputWeights) {
+  for (const char* tied : {"true", "false"}) {
+    Rig rig({"prediction_heads=3", std::string("tie_word_embeddings=") + tied});
+    int outputs = 0;
+    for (const auto& [name, values] : rig.pieces("weights"))
+      outputs += name.ends_with("output_weights");
+    EXPECT_EQ(outputs, std::string(tied) == "false");
+    EXPECT_EQ(rig.layout.description().layers.size(), 8u);  // 4, and twice a block and a head
+  }
+}
+
+TEST(GptStep, PredictsFromTheEmbeddingWithoutBlocksOfItsOwn) {
+  Rig rig({"prediction_heads=2", "transformer.num_layers=0"});
+  const auto output = rig.train({batch_of(0, 2)});
+  EXPECT_GT(output.losses.at("language_model_loss_1"), 1);
+  for (const auto& [name, gradient] : rig.pieces("grads")) {
+    if (!name.ends_with("key_value.bias")) EXPECT_GT(norm(gradient), 0) << name;
+  }
+}
+
+// ---------------------------------------------------------------- learning-rate scales
+
+// By how much each kind of weight moves in one step, frozen and scaled by a half.
+TEST(GptStep, LearningRateScalesReachThePartsTheyName) {
+  struct Scale {
+    std::string key;  // with a place for the value
+    std::function<bool(const std::string&)> part;
+  };
+  const auto contains = [](std::string text) {
+    return [text](const std::string& name) { return name.find(text) != std::string::npos; };
+  };
+  const std::vector<Scale> scales{
+      {"transformer.mlp_lr_scale=[@]", contains(".mlp.")},
+      {"transformer.attention_lr_scale=@", contains(".self_attn.")},
+      {"transformer.embeddings_lr_scale=@", contains("_embeddings_weight")},
+      {"transformer.output_lr_scale=@", contains("output_weights")},
+      {"transformer.norm_lr_scale=@", contains("norm")},
+  };
+  const std::vector<data::Batch> batches{batch_of(0, 2)};
+  const auto moved = [&](const Overrides& overrides) {
+    Rig rig(with({"tie_word_embeddings=false", "prediction_heads=2"}, overrides));
+    const auto before = rig.copies("weights");
+    optim::AdamW optimizer(rig.store, {.weight_decay = 0, .gradient_norm_clipping = 1e9});
+    rig.train(batches);
+    optimizer.step(1e-2);
+    std::map<std::string, double> result;
+    for (const auto& [name, after] : rig.pieces("weights")) {
+      std::vector<float> difference(after.begin(), after.end());
+      for (size_t i = 0; i < difference.size(); ++i) difference[i] -= before.at(name)[i];
+      result[name] = norm(difference);
+    }
+    return result;
+  };
+  const auto plain = moved({});
+  for (const Scale& scale : scales) {
+    for (double value : {0.0, 0.5}) {
+      std::string key = scale.key;
+      key.replace(key.find('@'), 1, std::to_string(value));
+      SCOPED_TRACE(key);
+      const auto found = moved({key});
+      ASSERT_EQ(found.size(), plain.size());
+      int parts = 0;
+      for (const auto& [name, distance] : plain) {
+        ASSERT_GT(distance, 0) << name;
+        const double expected = scale.part(name) ? value * distance : distance;
+        EXPECT_NEAR(found.at(name), expected, 1e-3 * distance) << name;
+        parts += scale.part(name);
+      }
+      EXPECT_GT(parts, 0);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- initial values
+
+struct Statistics {
+  double deviation, low, high;
+};
+Statistics statistics(std::span<const float> values) {
+  const auto [low, high] = std::ranges::minmax_element(values);
+  return {norm(values) / std::sqrt(double(values.size())), *low, *high};
+}
+
+TEST(GptStep, InitialValuesFollowTheFieldsOfTheirGroup) {
+  // key suffix or full key of the three fields, and a weight of the group
+  const std::vector<std::array<std::string, 4>> groups{
+      {"transformer.init_method_std", "transformer.init_method_min", "transformer.init_method_max",
+       "layers.1.mlp.layer_1.weight"},
+      {"transformer.init_method_std_qkv", "transformer.init_method_min_qkv",
+       "transformer.init_method_max_qkv", "layers.2.self_attn.key_value.weight"},
+      {"transformer.init_method_std_attn_proj", "transformer.init_method_min_attn_proj",
+       "transformer.init_method_max_attn_proj", "layers.1.self_attn.dense.weight"},
+      {"transformer.init_method_std_mlp_1", "transformer.init_method_min_mlp_1",
+       "transformer.init_method_max_mlp_1", "layers.2.mlp.layer_1.weight"},
+      {"transformer.init_method_std_mlp_2", "transformer.init_method_min_mlp_2",
+       "transformer.init_method_max_mlp_2", "layers.2.mlp.layer_2.weight"},
+      {"init_method_std_embed", "init_method_min_embed", "init_method_max_embed",
+       "layers.0.position_embeddings_weight"},
+  };
+  const Overrides big{"transformer.hidden_size=64", "transformer.kv_channels=16"};
+  for (const auto& [deviation, low, high, weight] : groups) {
+    SCOPED_TRACE(deviation);
+    Rig wide(with(big, {deviation + "=0.7"}));
+    const auto values = statistics(wide.pieces("weights").at(weight));
+    EXPECT_NEAR(values.deviation, 0.7, 0.7 * 0.05);
+    EXPECT_LT(values.low, -1.4);
+    EXPECT_GT(values.high, 1.4);
+    Rig clamped(with(big, {deviation + "=0.7", low + "=-0.5", high + "=0.25"}));
+    const auto cut = statistics(clamped.pieces("weights").at(weight));
+    EXPECT_EQ(cut.low, -0.5);
+    EXPECT_EQ(cut.high, 0.25);
+    // Another group keeps its own.
+    const std::string other = weight == "layers.1.self_attn.dense.weight"
+                                  ? "layers.1.mlp.layer_2.weight"
+                                  : "layers.1.self_attn.dense.weight";
+    if (deviation != "transformer.init_method_std") {
+      EXPECT_NEAR(statistics(wide.pieces("weights").at(other)).deviation, 0.3 / 2, 0.01);
+    }
+  }
+}
+
+TEST(GptStep, BiasesStartAtZeroOrLikeTheirWeight) {
+  Rig zero(Overrides{}), random({"transformer.random_bias_init=true"});
+  for (const auto& [name, values] : zero.pieces("weights")) {
+    if (name.ends_with(".bias")) EXPECT_EQ(norm(values), 0) << name;
+  }
+  int biases = 0;
+  for (const auto& [name, values] : random.pieces("weights")) {
+    if (!name.ends_with(".bias") || name.find("norm") != std::string::npos) continue;
+    ++biases;
+    const double expected =
+        name.find("dense") != std::string::npos || name.find("layer_2") != std::string::npos
+            ? 0.3 / 2
+            : 0.3;
+    EXPECT_THAT(statistics(values).deviation, AllOf(Ge(expected * 0.5), Le(expected * 1.5)))
+        << name;
+  }
+  EXPECT_EQ(biases, 10);
+}
+
+TEST(GptStep, NormsSpreadAroundTheirDefaultByTheInitializationRange) {
+  for (bool centered : {false, true}) {
+    Rig rig(
+        {"transformer.normalization.initialization_range=0.25",
+         std::string("transformer.normalization.zero_centered=") + (centered ? "true" : "false")});
+    for (const auto& [name, values] : rig.pieces("weights")) {
+      if (name.find("norm") == std::string::npos) continue;
+      const double middle = name.ends_with(".bias") || centered ? 0 : 1;
+      const auto found = statistics(values);
+      EXPECT_THAT(found.low, AllOf(Ge(middle - 0.25), Le(middle - 0.05))) << name;
+      EXPECT_THAT(found.high, AllOf(Ge(middle + 0.05), Le(middle + 0.25))) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fastllm
