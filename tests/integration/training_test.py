@@ -114,6 +114,26 @@ class Training(TrainingTest):
         again, _ = self.train("again", training__recompute_activations=True)
         self.assertEqual(training_losses(read_metrics(kept)), training_losses(read_metrics(again)))
 
+    def test_further_predictions_learn(self):
+        experiment, output = self.train("two", iterations=80, model__base_model__prediction_heads=2, model__base_model__logit_z_loss=1e-4)
+        for name in ("language model loss: ", "language model loss 1: ", "logit z loss: ", "logit z loss 1: "):
+            self.assertIn(f" | {name}", output)
+        losses = [losses["language_model_loss_1"] for _, losses in sorted(training_losses(read_metrics(experiment)).items())]
+        self.assertAlmostEqual(losses[0], math.log(64), delta=0.5)
+        self.assertLess(losses[-1], losses[0] * 0.75)  # the token after the next one follows from the rule, too, if less surely
+
+    def test_dropout_is_the_same_when_recomputed_or_resumed(self):
+        dropout = {"model__base_model__transformer__hidden_dropout": 0.2}
+        kept, _ = self.train("kept", iterations=6, **dropout)
+        again, _ = self.train("again", iterations=6, training__recompute_activations=True,
+                              model__base_model__transformer__mlp_recompute_level="full", **dropout)
+        self.assertEqual(self.losses(kept), self.losses(again))
+        halves, _ = self.train("halves", iterations=3, training__checkpoint__interval=3, **dropout)
+        self.train("halves", iterations=6, training__checkpoint__interval=3, **dropout)
+        self.assertEqual(self.losses(halves), self.losses(kept))
+        without, _ = self.train("without", iterations=6)
+        self.assertNotEqual(self.losses(without), self.losses(kept))
+
     def test_run_folder_says_what_ran(self):
         experiment, _ = self.train("run-3.1", iterations=2, training__checkpoint__interval=2)
         self.assertTrue((experiment / "config.yaml").is_file())

@@ -164,12 +164,12 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
   }
   const bool need_normed = need_x || norm_.trainable();
   double scale = d_loss * config_.logits_scale;
-  if (saved.d_logits.defined() ? d_loss != d_z
-                               : d_loss != d_z || (need_normed && !saved.d_normed.defined())) {
+  const bool made = saved.d_logits.defined() || saved.d_normed.defined() || !need_normed;
+  if (!made || d_loss != d_z) {
     // A host with other ideas: weights of its own for the losses, or a gradient below frozen parts.
     const at::Tensor normed = empty_as(saved.x);
     norm_.forward(saved.x, normed, nullptr);
-    saved.d_logits = {};
+    saved.d_logits.reset();
     Walk walked;
     if (gradients.wanted(weight_))
       saved.d_weight = walked.d_weight = empty({config_.vocabulary, config_.hidden});
