@@ -36,8 +36,7 @@ at::Tensor not_a_number(at::IntArrayRef sizes) {
 }
 
 std::vector<at::Tensor> make_outputs(const Declared& declared,
-                                     const std::vector<at::Tensor>& inputs, bool logits,
-                                     const RunOptions& options) {
+                                     const std::vector<at::Tensor>& inputs, bool logits) {
   std::vector<at::Tensor> outputs;
   for (const auto& output : declared.outputs) {
     auto shape = output.shape;
@@ -126,7 +125,8 @@ RunResult run(Layer& layer, const Named& weights, const std::vector<at::Tensor>&
 }
 
 std::vector<at::Tensor> run_forward(Layer& layer, const Named& weights,
-                                    const std::vector<at::Tensor>& inputs, bool logits) {
+                                    const std::vector<at::Tensor>& inputs, bool logits,
+                                    const RunOptions& options) {
   const Declared names = declared(layer);
   const sdk::ComputeGuard guard;
   bind_layer(layer, weights, {});

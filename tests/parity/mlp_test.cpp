@@ -18,6 +18,7 @@ GptConfig mlp_config(bool gated, MlpRecompute recompute = MlpRecompute::kNone) {
   c.hidden = 24;
   c.ffn = 40;
   c.gated = gated;
+  c.activation = gated ? Activation::kSilu : Activation::kGelu;
   c.mlp_recompute = recompute;
   c.mlp_scale = std::nan("");
   return c;

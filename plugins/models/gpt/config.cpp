@@ -308,8 +308,8 @@ class Reader {
                         std::to_string(coefficients.size()));
       return;
     }
-    for (const double value : coefficients) {
-      if (!(value >= 0)) problem(path, "expected numbers from 0 up, found " + number(value));
+    for (const double value : coefficients) {  // the host has refused negative ones
+      if (std::isnan(value)) problem(path, "expected numbers, found null for one of them");
     }
     config_.prediction_coefficients = coefficients;
   }
