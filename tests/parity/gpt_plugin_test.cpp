@@ -249,8 +249,7 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
        at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
        at("transformer.use_flash_attention=false"), at("transformer.router_lr_scale=0"),
        at("transformer.expert_auxiliary_loss_coefficient=0.5"),
-       at("transformer.max_window_layers=2"),
-       at("sequence_first=false")});
+       at("transformer.max_window_layers=2"), at("sequence_first=false")});
   configure({});                                 // defaults: silent
   configure({at("cross_entropy_impl=triton")});  // said already
   log::flush();

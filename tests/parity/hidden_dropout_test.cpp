@@ -65,12 +65,13 @@ TEST(GptDropout, AddsWhatIsLeftToTheBase) {
 struct BlockRig {
   GptConfig config;
   Rotary rotary{config};
-  Block block{config, "layers.1", rotary};
+  Block block{config, "layers.1", 1, rotary};
   Named weights = random_weights(block);
   at::Tensor x = at::randn({2, 70, 24}, at::kFloat), dy = at::randn_like(x);
+  at::Tensor ranges = at::arange(3, at::kInt) * 70;
   explicit BlockRig(const GptConfig& c) : config(c) {}
   RunResult run(const RunOptions& options = {}) {
-    return testing::run(block, weights, {x}, {dy}, options);
+    return testing::run(block, weights, {x, ranges}, {dy}, options);
   }
 };
 
@@ -81,7 +82,7 @@ TEST(GptDropout, BackwardOfABlockIsTheSlopeOfItsForward) {
   const RunOptions options{.seed = 8};
   const auto actual = rig.run(options);
   const auto value = [&](const Named& weights, const at::Tensor& x) {
-    const auto y = run_forward(rig.block, weights, {x}, false, options)[0];
+    const auto y = run_forward(rig.block, weights, {x, rig.ranges}, false, options)[0];
     return (y.to(at::kDouble) * rig.dy.to(at::kDouble)).sum().item<double>();
   };
   const auto expect_slope = [&](const std::string& what, const at::Tensor& gradient,
@@ -114,11 +115,12 @@ TEST(GptDropout, DependsOnTheSeedAndIsOffInEvaluation) {
   EXPECT_TRUE(first.outputs[0].equal(again.outputs[0]));
   EXPECT_TRUE(first.d_input.equal(again.d_input));
   EXPECT_FALSE(first.outputs[0].equal(other.outputs[0]));
-  const auto evaluated =
-      run_forward(rig.block, rig.weights, {rig.x}, false, {.evaluation = true, .seed = 1})[0];
+  const auto evaluated = run_forward(rig.block, rig.weights, {rig.x, rig.ranges}, false,
+                                     {.evaluation = true, .seed = 1})[0];
   at::manual_seed(6);
   BlockRig without(config_with(0));
-  EXPECT_TRUE(evaluated.equal(run_forward(without.block, without.weights, {without.x})[0]));
+  EXPECT_TRUE(
+      evaluated.equal(run_forward(without.block, without.weights, {without.x, without.ranges})[0]));
   EXPECT_FALSE(evaluated.equal(first.outputs[0]));
 }
 
@@ -133,7 +135,7 @@ TEST(GptDropout, HasItsOwnNumbersOnEachBranch) {
           name.find(".dense.") != std::string::npos || name.find(".layer_2.") != std::string::npos;
       if (output && name.find(branch) == std::string::npos) tensor = at::zeros_like(tensor);
     }
-    const auto y = run_forward(rig.block, weights, {rig.x}, false, {.seed = 4})[0];
+    const auto y = run_forward(rig.block, weights, {rig.x, rig.ranges}, false, {.seed = 4})[0];
     const auto added = (y - rig.x).flatten();
     const auto use = std::string(branch) == ".mlp.layer_2." ? RandomUse::kMlpOutput
                                                             : RandomUse::kAttentionOutput;

@@ -32,8 +32,8 @@ GptModel::GptModel(const GptConfig& config) : rotary_(config) {
   layers_.push_back(std::make_unique<Embedding>(config));
   int64_t blocks = 0;
   const auto add_block = [&](const char* output) {
-    layers_.push_back(std::make_unique<Block>(config, layer_name(layers_.size()), ++blocks, rotary_,
-                                              output));
+    layers_.push_back(
+        std::make_unique<Block>(config, layer_name(layers_.size()), ++blocks, rotary_, output));
   };
   for (int64_t i = 1; i <= config.layers; ++i) add_block(i == config.layers ? own : "hidden");
   const std::string weights = layer_name(layers_.size()) + ".output_weights";

@@ -90,8 +90,8 @@ void Attention::rotate(const AttentionContext& context, const at::Tensor& query,
 }
 
 void Attention::forward(const AttentionContext& context, const at::Tensor& x,
-                        const at::Tensor& residual, const Dropout& dropout,
-                        const at::Tensor& y, AttentionSaved* saved) {
+                        const at::Tensor& residual, const Dropout& dropout, const at::Tensor& y,
+                        AttentionSaved* saved) {
   const int64_t tokens = x.size(0);
   const at::Tensor query = empty({tokens, shape_.heads * shape_.head_width});
   const at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
