@@ -1,5 +1,5 @@
 // Tokens first; sums, ranges and the configuration follow when all documents are known, and the
-// configuration's place goes into the header last.
+// configuration's place goes into the head last.
 #include "core/data/dataset_file_writer.hpp"
 
 #include <fmt/format.h>
@@ -27,6 +27,32 @@ std::string big_endian(uint64_t value, size_t bytes) {
   return text;
 }
 
+// The spans of documents as the file has them.
+struct Ranges {
+  std::vector<int32_t> numbers;  // begin, end of each
+  std::vector<int32_t> ends;     // ranges before each document, and all
+};
+Ranges half_open(const MemmapIndex& index, size_t first, size_t last, const fs::path& path) {
+  constexpr auto kMost = std::numeric_limits<int32_t>::max();
+  size_t at = 0;
+  for (size_t i = 0; i < first; ++i) at += size_t(index.span_counts[i]);
+  Ranges ranges;
+  ranges.ends.push_back(0);
+  for (size_t i = first; i < last; ++i) {
+    if (index.span_counts[i] > kMost - ranges.ends.back()) {
+      throw Error(Status::kInvalid, fmt::format("expected at most {} spans in {}, found more at "
+                                                "document {}; write several files",
+                                                kMost, path.string(), i - first));
+    }
+    ranges.ends.push_back(ranges.ends.back() + index.span_counts[i]);
+    for (size_t end = at + size_t(index.span_counts[i]); at < end; ++at) {
+      ranges.numbers.push_back(int32_t(index.spans[at].first));
+      ranges.numbers.push_back(int32_t(index.spans[at].last + 1));
+    }
+  }
+  return ranges;
+}
+
 // Counts what it writes, so that blocks know where they are.
 class Output {
  public:
@@ -50,8 +76,55 @@ class Output {
 
 }  // namespace
 
+std::string dataset_file_head() {
+  return fmt::format("{}{}{}{}", kMagic, std::string(sizeof(uint64_t), '\0'), kLanguageModel.begin,
+                     kTokens.begin);
+}
+
+void finish_dataset_file(int fd, const fs::path& path, const MemmapIndex& index, size_t first,
+                         size_t last, bool spans) {
+  const TokenTypeInfo type = token_type_info(index.type);
+  std::vector<int64_t> ends{0};  // tokens before each document, and all
+  ends.reserve(last - first + 1);
+  for (size_t i = first; i < last; ++i) ends.push_back(ends.back() + index.sizes[i]);
+  constexpr uint64_t kTokensAt = kHeaderBytes + kLanguageModel.begin.size();
+  Output out(fd, path,
+             kTokensAt + kTokens.begin.size() + uint64_t(ends.back()) * uint64_t(type.bytes));
+  out.table(ends);
+  out.text(kTokens.end);
+  const uint64_t tokens_end = out.at();
+
+  std::string parts;
+  for (std::string_view name : kOptionalParts) {
+    std::string description = R"({"type": "none"})";
+    if (spans && name == "loss_masking_spans") {
+      const Ranges ranges = half_open(index, first, last, path);
+      out.text(kRanges.begin);
+      out.table(ranges.numbers);
+      out.table(ranges.ends);
+      out.text(kRanges.end);
+      description = fmt::format(
+          R"({{"type": "{}", "begin": {}, "end": {}, "num_documents": {}, "num_ranges": {}}})",
+          kRanges.type, tokens_end, out.at(), last - first, ranges.ends.back());
+    }
+    parts += fmt::format(R"(, "{}": {})", name, description);
+  }
+  out.text(kLanguageModel.end);
+  const uint64_t end = out.at();
+  std::string configuration = fmt::format(
+      R"({{"type": "{}", "begin": {}, "end": {}, "{}": {{"type": "{}", "begin": {}, "end": {}, )"
+      R"("num_documents": {}, "num_tokens": {}, "data_type": "{}"}}{}}})",
+      kLanguageModel.type, kHeaderBytes, end, kTokensPart, kTokens.type, kTokensAt, tokens_end,
+      last - first, ends.back(), type.name, parts);
+  out.text(big_endian(configuration.size(), sizeof(uint32_t)));
+  out.text(configuration);
+  seek_output(fd, kMagic.size(), path);
+  Output(fd, path, kMagic.size()).text(big_endian(end, sizeof(uint64_t)));
+}
+
 DatasetFileWriter::DatasetFileWriter(const fs::path& path, TokenType type)
-    : path_(path), aside_(path), type_(type) {
+    : path_(path), aside_(path) {
+  index_.type = type;
   if (path.extension() != kSuffix) {
     throw Error(Status::kInvalid, fmt::format("expected the path of a dataset to end in {}, found "
                                               "{}; write {}{}",
@@ -60,9 +133,7 @@ DatasetFileWriter::DatasetFileWriter(const fs::path& path, TokenType type)
   if (path.has_parent_path()) make_directories(path.parent_path());
   aside_ += fmt::format(".tmp.{}", ::getpid());
   fd_ = create_output(aside_);
-  Output(fd_, aside_, 0)
-      .text(fmt::format("{}{}{}{}", kMagic, std::string(sizeof(uint64_t), '\0'),
-                        kLanguageModel.begin, kTokens.begin));
+  Output(fd_, aside_, 0).text(dataset_file_head());
 }
 
 DatasetFileWriter::~DatasetFileWriter() {
@@ -74,71 +145,27 @@ DatasetFileWriter::~DatasetFileWriter() {
 void DatasetFileWriter::add(std::span<const int64_t> tokens,
                             const std::optional<std::vector<Span>>& spans) {
   FASTLLM_ASSERT(fd_ >= 0);
-  size_t document = ends_.size() - 1;
-  check_document(tokens, type_, spans, document, path_);
-  if (document > 0 && spans.has_value() != !span_ends_.empty())
+  size_t document = index_.sizes.size();
+  check_document(tokens, index_.type, spans, document, path_);
+  if (document > 0 && spans.has_value() != !index_.span_counts.empty())
     refuse_mixed_spans(document, spans.has_value(), path_);
   if (spans) {
-    if (span_ends_.empty()) span_ends_.push_back(0);
-    size_t total = size_t(span_ends_.back()) + spans->size();
-    if (total > size_t(std::numeric_limits<int32_t>::max())) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected at most {} spans in {}, found more at document {}; write "
-                              "several files",
-                              std::numeric_limits<int32_t>::max(), path_.string(), document));
-    }
-    span_ends_.push_back(int32_t(total));
-    for (const Span& span : *spans) {
-      ranges_.push_back(int32_t(span.first));
-      ranges_.push_back(int32_t(span.last + 1));
-    }
+    index_.span_counts.push_back(int32_t(spans->size()));
+    index_.spans.insert(index_.spans.end(), spans->begin(), spans->end());
   }
-  ends_.push_back(ends_.back() + int64_t(tokens.size()));
-  buffer_.resize(tokens.size() * size_t(token_type_info(type_).bytes));
-  narrow_tokens(type_, tokens, buffer_);
+  index_.sizes.push_back(int32_t(tokens.size()));
+  buffer_.resize(tokens.size() * size_t(token_type_info(index_.type).bytes));
+  narrow_tokens(index_.type, tokens, buffer_);
   write_all(fd_, buffer_, aside_);
 }
 
 void DatasetFileWriter::finish() {
   FASTLLM_ASSERT(fd_ >= 0);
-  auto documents = int64_t(ends_.size()) - 1;
-  if (documents == 0) {
+  if (index_.sizes.empty()) {
     throw Error(Status::kInvalid,
                 fmt::format("expected at least one document for {}, found none", path_.string()));
   }
-  const TokenTypeInfo type = token_type_info(type_);
-  constexpr uint64_t kTokensAt = kHeaderBytes + kLanguageModel.begin.size();
-  Output out(fd_, aside_,
-             kTokensAt + kTokens.begin.size() + uint64_t(ends_.back()) * uint64_t(type.bytes));
-  out.table(ends_);
-  out.text(kTokens.end);
-  const uint64_t tokens_end = out.at();
-
-  std::string parts;
-  for (std::string_view name : kOptionalParts) {
-    std::string description = R"({"type": "none"})";
-    if (name == "loss_masking_spans" && !span_ends_.empty()) {
-      out.text(kRanges.begin);
-      out.table(ranges_);
-      out.table(span_ends_);
-      out.text(kRanges.end);
-      description = fmt::format(
-          R"({{"type": "{}", "begin": {}, "end": {}, "num_documents": {}, "num_ranges": {}}})",
-          kRanges.type, tokens_end, out.at(), documents, span_ends_.back());
-    }
-    parts += fmt::format(R"(, "{}": {})", name, description);
-  }
-  out.text(kLanguageModel.end);
-  const uint64_t end = out.at();
-  std::string configuration = fmt::format(
-      R"({{"type": "{}", "begin": {}, "end": {}, "{}": {{"type": "{}", "begin": {}, "end": {}, )"
-      R"("num_documents": {}, "num_tokens": {}, "data_type": "{}"}}{}}})",
-      kLanguageModel.type, kHeaderBytes, end, kTokensPart, kTokens.type, kTokensAt, tokens_end,
-      documents, ends_.back(), type.name, parts);
-  out.text(big_endian(configuration.size(), sizeof(uint32_t)));
-  out.text(configuration);
-  seek_output(fd_, kMagic.size(), aside_);
-  Output(fd_, aside_, kMagic.size()).text(big_endian(end, sizeof(uint64_t)));
+  finish_dataset_file(fd_, aside_, index_, 0, index_.sizes.size(), !index_.span_counts.empty());
   close_output(fd_, aside_);
   rename_output(aside_, path_);
 }

@@ -203,7 +203,8 @@ PrepareReport prepare(const PrepareOptions& options,
   std::vector<std::unique_ptr<PreparedShards>> groups;
   for (const char* name : {"collecting", "collecting_held_out"}) {
     if (groups.empty() || options.holdout_every > 0) {
-      groups.push_back(std::make_unique<PreparedShards>(folder.path(), name, settings.type));
+      groups.push_back(
+          std::make_unique<PreparedShards>(folder.path(), name, settings.type, options.one_file));
     }
   }
   Distributor distributor(groups, options.holdout_every, token_type_info(settings.type).bytes);

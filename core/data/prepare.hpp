@@ -36,6 +36,7 @@ struct PrepareOptions {
   std::optional<TokenType> token_type;  // unset: by vocab_size (docs/compatibility.md)
 
   int64_t tokens_per_shard = 1'000'000'000;  // target; from 100,000 up
+  bool one_file = false;  // shards are *.fast_llm_dataset files instead of .idx/.bin pairs
   // Name and ratio, over the tokens in order, cut between documents; each gets a
   // fast_llm_config_{name}.yaml.
   std::vector<std::pair<std::string, double>> splits;

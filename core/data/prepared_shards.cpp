@@ -11,16 +11,22 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/data/dataset_file_format.hpp"
+#include "core/data/dataset_file_writer.hpp"
 #include "core/data/output_file.hpp"
 
 namespace fastllm::data {
 
 namespace fs = std::filesystem;
 
-PreparedShards::PreparedShards(fs::path folder, std::string collecting_name, TokenType type)
-    : folder_(std::move(folder)), collecting_(folder_ / collecting_name) {
+PreparedShards::PreparedShards(fs::path folder, std::string collecting_name, TokenType type,
+                               bool one_file)
+    : folder_(std::move(folder)),
+      collecting_(folder_ / collecting_name),
+      head_(one_file ? dataset_file_head() : "") {
   index_.type = type;
   fd_ = create_output(collecting_);
+  write_all(fd_, std::as_bytes(std::span(head_)), collecting_);
 }
 
 PreparedShards::~PreparedShards() {
@@ -54,33 +60,54 @@ std::vector<ShardSizes> PreparedShards::write(int64_t tokens_per_shard, int64_t 
   // From the back, so that what was copied can be cut off; what is left in the end is the first
   // shard.
   std::vector<ShardSizes> shards(static_cast<size_t>(count));
-  int64_t last = documents, end = tokens_ * itemsize;  // documents and bytes not yet in a shard
-  for (int64_t shard = count - 1; shard >= 0; --shard) {
-    int64_t share = documents / count + (shard < documents % count ? 1 : 0);
+  int64_t last = documents;                                  // documents not yet in a shard
+  int64_t end = int64_t(head_.size()) + tokens_ * itemsize;  // and their bytes
+  for (int64_t number = count - 1; number >= 0; --number) {
+    int64_t share = documents / count + (number < documents % count ? 1 : 0);
     int64_t first = last - share, begin = end;
     for (int64_t document = first; document < last; ++document)
       begin -= index_.sizes[size_t(document)] * itemsize;
-    std::string name = fmt::format("shard_0_{}", first_number + shard);
-    if (shard > 0) move_tail(begin, end, folder_ / (name + ".bin"), pause);
-    write_file_atomic(folder_ / (name + ".idx"),
-                      encode_memmap_index(index_, size_t(first), size_t(last)));
-    shards[size_t(shard)] = {name, std::span(index_.sizes).subspan(size_t(first), size_t(share))};
+    std::string name = fmt::format("shard_0_{}", first_number + number);
+    if (!head_.empty()) name += dataset_file::kSuffix;
+    fs::path path = folder_ / (head_.empty() ? name + ".bin" : name);
+    if (head_.empty()) {
+      write_file_atomic(folder_ / (name + ".idx"),
+                        encode_memmap_index(index_, size_t(first), size_t(last)));
+    }
+    const Shard shard{path, size_t(first), size_t(last), begin, end};
+    if (number > 0) {
+      move_tail(shard, pause);
+    } else {
+      finish_tokens(fd_, collecting_, shard);
+      close_output(fd_, collecting_);
+      rename_output(collecting_, path);
+    }
+    shards[size_t(number)] = {name, std::span(index_.sizes).subspan(size_t(first), size_t(share))};
     last = first;
     end = begin;
   }
-  close_output(fd_, collecting_);
-  rename_output(collecting_, folder_ / (shards[0].path + ".bin"));
   return shards;
 }
 
-void PreparedShards::move_tail(int64_t begin, int64_t end, const fs::path& path,
-                               const std::function<void()>& pause) {
+// What stands after the tokens, where `fd` has all of them; nothing in a .bin file.
+void PreparedShards::finish_tokens(int fd, const fs::path& path, const Shard& shard) const {
+  if (head_.empty()) return;
+  seek_output(fd, head_.size() + size_t(shard.end - shard.begin), path);
+  auto counts = std::span(index_.span_counts).subspan(shard.first, shard.last - shard.first);
+  bool spans = std::any_of(counts.begin(), counts.end(), [](int32_t count) { return count > 0; });
+  finish_dataset_file(fd, path, index_, shard.first, shard.last, spans);
+}
+
+void PreparedShards::move_tail(const Shard& shard, const std::function<void()>& pause) {
+  const fs::path& path = shard.path;
   int target = create_output(path);
   try {
+    write_all(target, std::as_bytes(std::span(head_)), path);
     std::vector<std::byte> buffer(size_t(8) << 20);
-    for (int64_t at = begin; at < end;) {
+    for (int64_t at = shard.begin; at < shard.end;) {
       pause();
-      ssize_t count = ::pread(fd_, buffer.data(), std::min(buffer.size(), size_t(end - at)), at);
+      ssize_t count =
+          ::pread(fd_, buffer.data(), std::min(buffer.size(), size_t(shard.end - at)), at);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) {
         throw Error(Status::kUnavailable,
@@ -90,12 +117,13 @@ void PreparedShards::move_tail(int64_t begin, int64_t end, const fs::path& path,
       write_all(target, std::span(buffer).first(size_t(count)), path);
       at += count;
     }
+    finish_tokens(target, path, shard);
     close_output(target, path);
   } catch (...) {
     if (target >= 0) ::close(target);
     throw;
   }
-  if (::ftruncate(fd_, begin) != 0) {
+  if (::ftruncate(fd_, shard.begin) != 0) {
     throw Error(Status::kUnavailable,
                 fmt::format("cannot shorten {}: {}", collecting_.string(), errno_text(errno)));
   }

@@ -17,7 +17,9 @@ namespace fastllm::data {
 
 class PreparedShards {
  public:
-  PreparedShards(std::filesystem::path folder, std::string collecting_name, TokenType type);
+  // one_file: shards are *.fast_llm_dataset files; else pairs.
+  PreparedShards(std::filesystem::path folder, std::string collecting_name, TokenType type,
+                 bool one_file);
   ~PreparedShards();
   PreparedShards(const PreparedShards&) = delete;
   PreparedShards& operator=(const PreparedShards&) = delete;
@@ -36,10 +38,16 @@ class PreparedShards {
                                 const std::function<void()>& pause);
 
  private:
-  void move_tail(int64_t begin, int64_t end, const std::filesystem::path& path,
-                 const std::function<void()>& pause);
+  struct Shard {
+    std::filesystem::path path;  // of the file with the tokens
+    size_t first, last;          // documents [first, last)
+    int64_t begin, end;          // bytes in the collecting file
+  };
+  void move_tail(const Shard& shard, const std::function<void()>& pause);
+  void finish_tokens(int fd, const std::filesystem::path& path, const Shard& shard) const;
 
   std::filesystem::path folder_, collecting_;
+  std::string head_;  // what stands before the tokens of a file
   int fd_ = -1;
   MemmapIndex index_;
   int64_t tokens_ = 0;

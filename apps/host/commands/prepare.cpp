@@ -58,6 +58,8 @@ po::options_description describe(Arguments& a) {
       "tokens-per-shard",
       po::value(&o.tokens_per_shard)->value_name("N")->default_value(o.tokens_per_shard),
       "a new file pair after about so many tokens")(
+      "one-file", po::bool_switch(&o.one_file),
+      "write *.fast_llm_dataset files, the later format, instead of .idx/.bin pairs")(
       "workers", po::value(&o.workers)->value_name("N")->default_value(o.workers),
       "threads that tokenize (processes, for tokenizer.json); the result does not depend on it")(
       "exclude", po::value(&o.exclude)->value_name("PATTERN")->composing(),

@@ -10,6 +10,7 @@
 #include "core/base/log.hpp"
 #include "core/data/dataset_file_writer.hpp"
 #include "core/data/open_memmap.hpp"
+#include "core/data/prepare.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
@@ -143,6 +144,46 @@ TEST(DatasetFileWriter, RefusesWhatTheFormatCannotHold) {
     EXPECT_THAT(add({1}, {{{0, 0}}}), HasSubstr("found document 1 with one"));
   }
   EXPECT_TRUE(fs::is_empty(folder.path()));  // nothing stays unfinished
+}
+
+// What prepare writes is what the writer writes, shard by shard, spans where a shard has some.
+TEST(DatasetFileWriter, IsWhatPrepareWritesWithOneFile) {
+  TemporaryDirectory folder;
+  std::string lines;
+  for (int i = 0; i < 700; ++i) {
+    lines += "{\"text\": \"" + std::string(size_t(200 + i), char('a' + i % 26)) + "\"" +
+             (i < 10 ? ", \"loss_masking_spans\": [[0, 4], [9, 9]]}\n" : "}\n");
+  }
+  write_file_atomic(folder.path() / "in.jsonl", lines);
+  PrepareOptions options;
+  options.inputs = {(folder.path() / "in.jsonl").string()};
+  options.tokens_per_shard = 100'000;
+  auto prepared = [&](const char* name, bool one_file) {
+    options.output_path = folder.path() / name;
+    options.one_file = one_file;
+    return prepare(options);
+  };
+  const PrepareReport pairs = prepared("pairs", false), files = prepared("files", true);
+  ASSERT_EQ(files.shards.size(), pairs.shards.size());
+  ASSERT_GT(files.shards.size(), 2u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "files"), {}),
+            ptrdiff_t(files.shards.size()) + 1);  // and the definition
+  EXPECT_THAT(read_file(files.configurations.at(0)), HasSubstr("path: shard_0_0.fast_llm_dataset"));
+  int with_spans = 0;
+  for (size_t shard = 0; shard < files.shards.size(); ++shard) {
+    MemmapDataset pair(pairs.shards[shard]);
+    fs::path again = folder.path() / "again.fast_llm_dataset";
+    DatasetFileWriter writer(again, pair.token_type());
+    for (int64_t i = 0; i < pair.num_documents(); ++i) {
+      std::vector<Span> spans;
+      auto tokens = read_document(pair, i, 0, &spans);
+      writer.add(tokens, pair.has_spans() ? std::optional(spans) : std::nullopt);
+    }
+    writer.finish();
+    EXPECT_EQ(read_file(files.shards[shard]), read_file(again)) << shard;
+    with_spans += DatasetFile(files.shards[shard]).has_spans();
+  }
+  EXPECT_EQ(with_spans, 1);
 }
 
 // ---------------------------------------------------------------- lies
