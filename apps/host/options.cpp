@@ -10,7 +10,7 @@ namespace {
 
 namespace po = boost::program_options;
 
-const char* const kCommands[] = {"train", "plugins", "schema", "prepare"};
+const char* const kCommands[] = {"train", "evaluate", "compare", "plugins", "schema", "prepare"};
 
 po::options_description visible_options(Options& options) {
   po::options_description visible("Options", 110, 70);
@@ -41,6 +41,8 @@ std::string help_text() {
   Options unused;
   std::ostringstream text;
   text << "fastllm-host --plugin gpt [train.yaml] [a.b.c=VALUE ...]     train a model\n"
+          "fastllm-host evaluate --plugin gpt FOLDER [a.b.c=VALUE ...]  evaluate a checkpoint\n"
+          "fastllm-host compare RUN_A RUN_B                             where two runs differ\n"
           "fastllm-host prepare --help                                  turn text into a data set\n"
           "fastllm-host schema --plugin gpt                             JSON Schema of train.yaml, "
           "for editors\n"
@@ -49,7 +51,7 @@ std::string help_text() {
           "VALUE is YAML: true, 1e-4, [0], {a: 1}. No configuration at all is valid. Ctrl-C "
           "finishes the step, saves, and\n"
           "ends with code 3; a second Ctrl-C ends at once. Exit codes: 0 done, 1 error, 2 bad "
-          "usage, 3 interrupted and saved.\n\n"
+          "usage, 3 interrupted and saved, 4 diverged, 5 compared and different.\n\n"
        << visible_options(unused);
   return text.str();
 }
@@ -62,7 +64,7 @@ Options parse_options(int argc, char** argv) {
     options.command = arguments.front();
     arguments.erase(arguments.begin());
   }
-  if (options.command == "prepare") {  // has options of its own
+  if (options.command == "prepare" || options.command == "compare") {  // have options of their own
     options.command_arguments = arguments;
     return options;
   }
@@ -92,11 +94,19 @@ Options parse_options(int argc, char** argv) {
                        word + "; a change of one key is written a.b.c=VALUE"};
     }
   }
-  if (options.command != "train" && (!options.config_file.empty() || !options.overrides.empty())) {
+  const bool configures = options.command == "train" || options.command == "evaluate";
+  if (!configures && (!options.config_file.empty() || !options.overrides.empty())) {
     throw UsageError{
         "expected no further words after " + options.command + ", found " +
         (options.config_file.empty() ? options.overrides.front() : options.config_file) +
         "; see fastllm-host --help"};
+  }
+  for (const auto& folder : options.plugin_paths) {
+    std::error_code code;
+    if (!std::filesystem::is_directory(folder, code)) {
+      throw UsageError{"--plugin-path: expected a folder, found none at " + folder.string() +
+                       "; remove the option or make the folder"};
+    }
   }
   return options;
 }

@@ -14,10 +14,12 @@ enum ExitCode {
   kFailed = 1,       // an error, told in one sentence
   kBadUsage = 2,     // the command line cannot be understood
   kInterrupted = 3,  // SIGINT or SIGTERM: the step was finished and everything is saved
+  kDiverged = 4,     // a loss or gradient that is no number (training.divergence)
+  kDifferent = 5,    // compare: the losses do not agree
 };
 
 struct Options {
-  std::string command = "train";  // train, plugins, schema, prepare
+  std::string command = "train";  // train, evaluate, compare, plugins, schema, prepare
   std::string plugin;             // --plugin: a name or a path
   std::string config_file;
   std::vector<std::string> overrides;  // a.b.c=VALUE, in order
@@ -27,7 +29,7 @@ struct Options {
   int verbosity = 0;
   bool markdown = false;  // schema: the reference page instead
   bool help = false, version = false;
-  std::vector<std::string> command_arguments;  // of prepare: everything after the word
+  std::vector<std::string> command_arguments;  // of prepare and compare: all after the word
 };
 
 // Throws UsageError for what cannot be understood.

@@ -8,11 +8,15 @@ int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 
 
 }  // namespace
 
-Interval::Interval(std::optional<int64_t> every, int64_t first)
-    : interval(every), offset(every ? first % *every : first) {}
+Interval::Interval(std::optional<int64_t> every, int64_t first, std::optional<double> period)
+    : interval(every), offset(every ? first % *every : first), seconds(period) {}
 
 bool Interval::enabled(int64_t iteration) const {
   return interval && (iteration - offset) % *interval == 0;
+}
+
+bool Interval::due(int64_t iteration, double seconds_since) const {
+  return enabled(iteration) || (seconds && seconds_since >= *seconds);
 }
 
 int64_t Interval::count(int64_t iteration) const {

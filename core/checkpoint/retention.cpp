@@ -30,8 +30,8 @@ std::vector<int64_t> to_delete(const Retention& retention, std::vector<int64_t> 
   }
   if (!retention.keep) return {};
   std::erase_if(saved, [&](int64_t iteration) {
-    return !retention.when.enabled(iteration) ||
-           (retention.keep_every && retention.count(iteration) % *retention.keep_every == 0);
+    if (!retention.when.enabled(iteration)) return !retention.when.seconds;
+    return retention.keep_every && retention.count(iteration) % *retention.keep_every == 0;
   });
   std::sort(saved.begin(), saved.end());
   saved.resize(saved.size() - std::min(saved.size(), size_t(*retention.keep)));

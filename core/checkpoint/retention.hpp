@@ -12,7 +12,9 @@
 namespace fastllm::checkpoint {
 
 struct Retention {
-  Interval when;                // that saves are due at
+  // That saves are due at. With saves by time, one off the iterations may be one of them, so it
+  // counts for `keep` like the others.
+  Interval when;
   std::optional<int64_t> keep;  // the newest that many stay; null: all
   std::optional<int64_t>
       keep_every;  // each save with count % keep_every == 0 stays for good, on top of `keep`

@@ -17,6 +17,7 @@ class Dumper {
   Node block(const Block& declared, const Node& resolved) const {
     Node out = Node::map();
     for (const Entry& entry : declared.entries) {
+      if (entry.key == kAnyName) continue;
       const Node* value = resolved.child(entry.key);
       if (!value) continue;
       if (entry.field) {
@@ -25,6 +26,10 @@ class Dumper {
       }
       Node made = entry.block ? block(*entry.block, *value) : nested(*entry.nested, *value);
       if (made.size() > 0 || everything()) out.append_child(entry.key, std::move(made));
+    }
+    for (size_t i = 0; declared.named() && i < resolved.size(); ++i) {
+      if (declared.find(resolved.key(i)) || resolved.at(i).kind() != Kind::kMap) continue;
+      out.append_child(resolved.key(i), block(*declared.named(), resolved.at(i)));
     }
     return out;
   }

@@ -65,13 +65,15 @@ class Writer {
     if (!declared.help.empty()) out.set_child("description", text(declared.help));
     Node properties = Node::map();
     for (const Entry& entry : declared.entries) {
+      if (entry.key == kAnyName) continue;
       properties.append_child(entry.key, entry.field    ? field(*entry.field)
                                          : entry.nested ? nested(*entry.nested)
                                                         : block(*entry.block));
     }
     for (const Alias& alias : declared.aliases) add_alias(properties, declared, alias);
     out.set_child("properties", std::move(properties));
-    out.set_child("additionalProperties", Node::boolean(false));
+    out.set_child("additionalProperties",
+                  declared.named() ? block(*declared.named()) : Node::boolean(false));
     return out;
   }
 
@@ -122,7 +124,7 @@ class Writer {
     out.set_child("type", text("object"));
     Node& properties = out.set_child("properties", Node::map());
     for (const std::string& key : declared.keys) properties.append_child(key, one);
-    out.set_child("additionalProperties", Node::boolean(false));
+    out.set_child("additionalProperties", declared.free_names ? one : Node::boolean(false));
     return out;
   }
 

@@ -88,7 +88,7 @@ class Writer {
     if (!nested.keys.empty()) {
       help += " Keys:";
       for (const std::string& name : nested.keys) help += fmt::format(" `{}`", name);
-      help += ".";
+      help += nested.free_names ? ", and names of your own." : ".";
     }
     bool optional = nested.form == Nested::Form::kKeyed;
     return fmt::format("| `{}` | {} | {} | {} |\n", key, cell(value),

@@ -113,19 +113,32 @@ class Resolver {
     out.explicitly_set = user.explicitly_set;
     convert_aliases(declared, user, path);
     std::vector<std::string> known;
-    for (const Entry& entry : declared.entries) known.push_back(entry.key);
+    for (const Entry& entry : declared.entries)
+      if (entry.key != kAnyName) known.push_back(entry.key);
+    std::vector<size_t> named;  // blocks of the user's own naming
     for (size_t i = 0; i < user.size(); ++i) {
-      if (declared.find(user.key(i))) continue;
+      if (user.key(i) != kAnyName && declared.find(user.key(i))) continue;
+      if (declared.named() && user.at(i).kind() == Kind::kMap) {
+        named.push_back(i);
+        continue;
+      }
       for (const UnknownKey& unknown : unknown_.explain(path, known, user.key(i), user.at(i)))
         problem(unknown.mark, unknown.path, unknown.text);
     }
     for (const Entry& entry : declared.entries) {
+      if (entry.key == kAnyName) continue;
       std::string full = join_path(path, entry.key);
       Node* value = user.child(entry.key);
       Node made = entry.field    ? field(*entry.field, value, full, user.mark)
                   : entry.nested ? nested(*entry.nested, value, full, user.mark)
                                  : inner_block(*entry.block, value, full);
       out.append_child(entry.key, std::move(made));
+    }
+    for (size_t i : named) {
+      const std::string full = join_path(path, user.key(i));
+      if (std::string text = check_name(user.key(i)); !text.empty())
+        problem(user.at(i).mark, full, text);
+      out.append_child(user.key(i), block(*declared.named(), user.at(i), full));
     }
     return out;
   }
@@ -231,15 +244,27 @@ class Resolver {
     }
     out.mark = user->mark;
     out.explicitly_set = user->explicitly_set;
+    std::vector<size_t> named;
     for (size_t i = 0; i < user->size(); ++i) {
       const auto& keys = declared.keys;
       if (std::find(keys.begin(), keys.end(), user->key(i)) != keys.end()) continue;
+      if (declared.free_names && user->at(i).kind() == Kind::kMap &&
+          !unknown_.is_later_name(join_path(path, user->key(i)))) {
+        named.push_back(i);
+        continue;
+      }
       for (const UnknownKey& unknown : unknown_.explain(path, keys, user->key(i), user->at(i)))
         problem(unknown.mark, unknown.path, unknown.text);
     }
     for (const std::string& key : declared.keys) {
       if (Node* value = user->child(key))
         out.append_child(key, typed_block(declared, *value, join_path(path, key)));
+    }
+    for (size_t i : named) {
+      const std::string full = join_path(path, user->key(i));
+      if (std::string text = check_name(user->key(i)); !text.empty())
+        problem(user->at(i).mark, full, text);
+      out.append_child(user->key(i), typed_block(declared, user->at(i), full));
     }
     return out;
   }

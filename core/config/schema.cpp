@@ -75,6 +75,11 @@ const Entry* Block::find(const std::string& key) const {
   return nullptr;
 }
 
+const Block* Block::named() const {
+  const Entry* entry = find(kAnyName);
+  return entry ? entry->block.get() : nullptr;
+}
+
 const Entry* Block::main_key(const Node& value) const {
   for (const Entry& entry : entries) {
     if (!entry.field) continue;
@@ -142,6 +147,12 @@ void Schema::add_later_name(const std::string& path, const std::string& today) {
   impl_->later_names.push_back({path, today});
 }
 
+std::string check_name(const std::string& name) {
+  const char* const kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+  if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) return "";
+  return fmt::format("expected a name of letters, digits, _ and -, found \"{}\"", name);
+}
+
 const Entry* find_entry(const Block& root, const std::string& path) {
   const Block* block = &root;
   const Entry* entry = nullptr;
@@ -157,6 +168,7 @@ namespace {
 
 void collect_paths(const Block& block, const std::string& prefix, std::vector<std::string>& paths) {
   for (const Entry& entry : block.entries) {
+    if (entry.key == kAnyName) continue;
     std::string path = join_path(prefix, entry.key);
     paths.push_back(path);
     if (entry.block) collect_paths(*entry.block, path, paths);

@@ -84,8 +84,10 @@ struct Nested {
   std::string family;
   std::string help;
   std::vector<std::string> types = {};  // those allowed here; empty: all of the family
-  std::vector<std::string> keys = {};   // kKeyed: the free names, in the order of dumps
-  size_t minimum = 0;                   // kList: entries
+  std::vector<std::string> keys = {};   // kKeyed: the known names, in the order of dumps
+  // kKeyed: names beyond those are taken too; their owner says which of them mean something.
+  bool free_names = false;
+  size_t minimum = 0;  // kList: entries
 };
 
 // All keys of a program. Blocks nest by dots in paths; polymorphic and keyed blocks are declared
@@ -100,6 +102,8 @@ class Schema {
   // block: where the field's path begins ("model.base_model", "" for the root). A path that is
   // declared already, a default that its own type refuses: Error(kInternal), since that is a
   // mistake of whoever declares.
+  // A step `*` stands for blocks that the user names: each block there whose name is no declared
+  // key. They follow the declared keys in dumps.
   void add(const std::string& block, const Field& field);
   void add(const std::string& block, const std::vector<Field>& fields);
   void add(const std::string& block, const Nested& nested);
@@ -111,8 +115,8 @@ class Schema {
                 bool type_last = false);
   // One sentence for a block, shown in help, JSON Schema and the reference page.
   void describe(const std::string& block, const std::string& help);
-  // A key of a later release ("training.evaluators") and what to say ("training.validation (one
-  // set)"). Said only when the key that `today` begins with is declared, since models differ.
+  // A key of a later release ("training.evaluators") and what to say ("training.validation (a block
+  // for each set)"). Said only when the key that `today` begins with is declared, since models differ.
   void add_later_name(const std::string& path, const std::string& today);
 
   struct Impl;

@@ -32,6 +32,8 @@ struct Block {
   bool type_last = false;  // of a family's type: the key `type` stays the last entry
 
   const Entry* find(const std::string& key) const;
+  // What blocks of the user's own naming hold; null: there is no place for them.
+  const Block* named() const;
   // The first field that takes a value of this kind: what a value written for the block was meant
   // for.
   const Entry* main_key(const Node& value) const;
@@ -52,6 +54,11 @@ struct Schema::Impl {
   std::map<std::string, Family> families;
   std::vector<LaterName> later_names;
 };
+
+constexpr const char* kAnyName = "*";
+
+// "": a name for a block; else what is wrong with it.
+std::string check_name(const std::string& name);
 
 // Entry at a path of declared keys that are no family's; nullptr: not declared.
 const Entry* find_entry(const Block& root, const std::string& path);

@@ -22,6 +22,7 @@ class UnknownKeys {
   std::vector<UnknownKey> explain(const std::string& block,
                                   const std::vector<std::string>& siblings, const std::string& key,
                                   const Node& value) const;
+  bool is_later_name(const std::string& path) const { return later_name(path) != nullptr; }
 
  private:
   const LaterName* later_name(const std::string& path) const;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/base/profile.hpp"
 #include "core/data/batch_builder.hpp"
 #include "core/data/ordered_workers.hpp"
 
@@ -55,7 +56,10 @@ struct Loader::Impl {
         builder(*dataset, options),
         workers(count_batches(*dataset, options), options.threads,
                 std::max<int64_t>(1, int64_t(options.threads) * options.prefetch),
-                [this](int64_t number) { return builder.build(number); }) {}
+                [this](int64_t number) {
+                  const profile::Span span("data", "micro-batch", number);
+                  return builder.build(number);
+                }) {}
 
   const std::shared_ptr<const SampledDataset> dataset;
   const LoaderOptions options;

@@ -21,9 +21,9 @@ void add_run(Schema& schema) {
   schema.add(
       "run",
       {boolean("tensor_logs.save", "false", kLogging, "Write tensor logs as artifacts of the run."),
-       no_effect(boolean("tensor_logs.show", "true", kLogging, "Print tensor logs.")),
-       no_effect(above(0, integer("tensor_logs.max_elements", "8", kLogging,
-                                  "Samples printed of each tensor."))),
+       boolean("tensor_logs.show", "true", kLogging, "Print tensor logs."),
+       above(0,
+             integer("tensor_logs.max_elements", "8", kLogging, "Samples printed of each tensor.")),
        boolean("structured_logs", "true", kLogging, "Write log files into the run's folder."),
        nullable("nothing is saved",
                 text("experiment_dir", "null", kCore, "Folder in which everything is saved.")),
@@ -64,8 +64,8 @@ void add_multi_stage(Schema& schema) {
            log_level("debug_param_gradients", "reduced parameter gradients"),
            log_level("debug_all_param_gradients", "parameter gradients of every layer"),
            log_level("debug_param_update", "updated parameters"),
-           no_effect(boolean("debug_global_tensors", "true", kLogging,
-                             "Gather tensors before they are logged.")),
+           boolean("debug_global_tensors", "true", kLogging,
+                   "Gather tensors before they are logged; with one rank only names differ."),
            boolean("debug_activation_memory", "false", kLogging, "Log memory after each layer."),
            no_effect(boolean("debug_tensor_parallel", "false", kLogging,
                              "Check that tensor-parallel ranks agree; there is one.")),
@@ -170,12 +170,42 @@ void add_pretrained(Schema& schema) {
               "stages and ranks too.")});
 }
 
+// The interval in iterations. at: prefix of the keys, "logs."
 std::vector<Field> interval(const std::string& at, const std::string& what,
                             const std::string& every = "null") {
   return {nullable("never", above(0, integer(at + "interval", every, kFeature,
                                              what + " each so many iterations."))),
           at_least(0, integer(at + "offset", "0", kFeature,
                               "Iteration of the first time, reduced modulo the interval."))};
+}
+
+// And the one in time (ours). what: "save again".
+Field period(const std::string& at, const std::string& what) {
+  return nullable("never", above(0, real(at + "seconds", "null", kExpert,
+                                         "Also " + what +
+                                             " once so many seconds have passed since "
+                                             "the last time.")));
+}
+
+void add_validation(Schema& schema) {
+  const std::string iterations = "Steps of one evaluation.";
+  schema.describe("training.validation",
+                  "Evaluation on data.datasets.Validation, and, in a block for each, on sets with "
+                  "names of your own.");
+  auto add = [&](const std::string& at) {
+    schema.add("training", interval(at, "Evaluate"));
+    schema.add(
+        "training",
+        nullable("none", above(0, integer(at + "iterations", "null", kFeature, iterations))));
+    schema.add("training",
+               nullable("never", above(0, real(at + "seconds", "null", kExpert,
+                                               "Instead of interval: evaluate once so many seconds "
+                                               "have passed since the last time, always on the "
+                                               "same first samples."))));
+  };
+  add("validation.");
+  schema.describe("training.validation.*", "A set of its own: its data is data.datasets.NAME.");
+  add("validation.*.");
 }
 
 void add_saving(Schema& schema, const std::string& at, const std::string& what,
@@ -198,14 +228,13 @@ void add_saving(Schema& schema, const std::string& at, const std::string& what,
 
 void add_training(Schema& schema) {
   schema.describe("training", "How long to train, and what happens at which iteration.");
-  schema.describe("training.validation", "Evaluation on the validation set.");
-  schema.add("training", interval("validation.", "Evaluate"));
-  schema.add("training", nullable("none", above(0, integer("validation.iterations", "null",
-                                                           kFeature, "Steps of one evaluation."))));
+  add_validation(schema);
   schema.describe("training.logs", "The line of metrics.");
   schema.add("training", interval("logs.", "Log metrics", "100"));
+  schema.add("training", period("logs.", "log"));
   schema.describe("training.checkpoint", "Saves to resume from.");
   add_saving(schema, "checkpoint.", "Save", "5");
+  schema.add("training", period("checkpoint.", "save"));
   schema.describe("training.export", "Saves for others to use.");
   schema.add("training",
              {choice("export.format", "fast_llm", kCore, kFormats, "Format of the export."),
@@ -220,6 +249,27 @@ void add_training(Schema& schema) {
   schema.describe("training.shutdown",
                   "A planned stop, with a checkpoint; part of training.checkpoint's iterations.");
   schema.add("training", interval("shutdown.", "Stop"));
+  schema.add("training",
+             nullable("no limit",
+                      above(0, real("wall_clock_limit", "null", kExpert,
+                                    "A planned stop after the first iteration that ends so many "
+                                    "seconds or more after the start of the program."))));
+  schema.describe("training.divergence",
+                  "What follows a loss or gradient that is no number, or a loss out of all bounds. "
+                  "Ours.");
+  schema.add(
+      "training",
+      {choice("divergence.policy", "stop", kExpert, {"stop", "skip", "continue"},
+              "stop: end the run before the update, with exit code 4; skip: leave the update out; "
+              "continue: update even so, and save nothing any more."),
+       above(0, integer("divergence.max_skipped", "10", kExpert,
+                        "With skip: so many updates left out in a row end the run.")),
+       nullable("no limit", real("divergence.loss_threshold", "null", kExpert,
+                                 "A training loss above it counts as divergence.")),
+       nullable("no limit",
+                above(1, real("divergence.loss_factor", "null", kExpert,
+                              "A training loss above so many times the mean of the last 50 good "
+                              "steps counts as divergence, once there are 10 of them.")))});
   schema.describe("training.wandb", "Weights & Biases.");
   for (const Field& field : interval("wandb.alert.", "Post an alert"))
     schema.add("training", no_effect(field));
@@ -292,7 +342,8 @@ void add_schedule(Schema& schema) {
        no_effect(at_least(
            0, integer("throttle_cpu_delay", "1", kExpert, "Steps the host may be ahead."))),
        boolean("debug_schedule", "false", kDebug, "Log the schedule."),
-       boolean("debug_send_recv", "false", kDebug, "Log what pipeline ranks send."),
+       no_effect(boolean("debug_send_recv", "false", kDebug,
+                         "Log what pipeline ranks send; there is one.")),
        boolean("profile_schedule", "false", kDebug, "Time each step of the schedule."),
        refused("no longer supported; leave the key out",
                boolean("estimate_critical_batch", "false", kWip, "No longer supported.")),
@@ -337,7 +388,8 @@ void add_data(Schema& schema) {
   datasets.family = kDatasetFamily;
   for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest})
     datasets.keys.push_back(phase_name(phase));
-  datasets.help = "Dataset of each phase.";
+  datasets.free_names = true;
+  datasets.help = "Dataset of each phase and of each named set in training.validation.";
   schema.add("data", datasets);
   schema.add("data", {above(0, real("data_sample_warn_time_ms", "1000", kFeature,
                                     "A sample that takes more milliseconds is a warning.")),

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "core/base/error.hpp"
+#include "core/base/profile.hpp"
 #include "core/base/tensor.hpp"
 #include "core/shard/elements.hpp"
 #include "core/train/activation_pool.hpp"
@@ -246,6 +247,8 @@ struct Executor::Impl {
 
   // `again`: only to make what backward needs; nobody reads the outputs.
   void forward(Pass& pass, int l, bool save, bool again) {
+    const profile::Span span(again ? "recompute" : "forward", description.layers[l].name, l,
+                             pass.index);
     const WiredLayer& layer = wiring.layers[l];
     fill_inputs(pass, layer);
     out.clear();
@@ -303,6 +306,7 @@ struct Executor::Impl {
   void backward(Pass& pass, int l) {
     const WiredLayer& layer = wiring.layers[l];
     if (!layer.backward) return;
+    const profile::Span span("backward", description.layers[l].name, l, pass.index);
     if (!pass.kept[l]) {
       FASTLLM_ASSERT(options.recompute);
       forward(pass, l, true, true);
@@ -422,7 +426,12 @@ struct Executor::Impl {
                      size_t(step.micro_batch) < input->micro_batches.size());
       const shard::Stage& stage = store.layout().stages().at(step.stage);
       Pass& pass = passes[step.micro_batch];
-      if (step.restore_before) store.restore(step.stage);
+      const profile::Span span("run", step.phase == Phase::kForward ? "forward" : "backward",
+                               int64_t(s), step.micro_batch);
+      if (step.restore_before) {
+        const profile::Span restore("restore", "weights", step.stage);
+        store.restore(step.stage);
+      }
       FASTLLM_ASSERT(store.restored(step.stage));
       if (step.phase == Phase::kForward) {
         const model::Step* next = s + 1 < schedule.size() ? &schedule[s + 1] : nullptr;
@@ -434,7 +443,10 @@ struct Executor::Impl {
       FASTLLM_ASSERT(training);
       for (int l = stage.first_layer + stage.layer_count - 1; l >= stage.first_layer; --l)
         backward(pass, l);
-      if (step.reduce_after) store.reduce(step.stage, step.reduce_accumulates);
+      if (step.reduce_after) {
+        const profile::Span reduce("reduce", "gradients", step.stage);
+        store.reduce(step.stage, step.reduce_accumulates);
+      }
     }
   }
 
@@ -484,6 +496,7 @@ StepOutput Executor::evaluate(const StepInput& input, const std::vector<model::S
   return impl_->run(input, schedule, false);
 }
 int64_t Executor::peak_activation_bytes() const { return impl_->pool.peak_bytes(); }
+int64_t Executor::activation_bytes() const { return impl_->pool.bytes_in_use(); }
 int64_t Executor::activation_allocations() const { return impl_->pool.allocations(); }
 
 model::ScheduleOptions schedule_options(const shard::Store& store, int depth_first,

@@ -18,7 +18,7 @@ void add_all(config::Schema& schema, const std::string& later, const std::string
 }
 
 const Pairs kCore = {
-    {"training.evaluators", "training.validation (one set)"},
+    {"training.evaluators", "training.validation (a block for each set)"},
     {"schedule.depth_first_micro_batches", "batch.depth_first_micro_batches"},
     {"schedule.breadth_first_micro_batches", "batch.breadth_first_micro_batches"},
     {"schedule.micro_batch_splits",

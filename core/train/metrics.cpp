@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/base/text.hpp"
 
@@ -32,7 +33,8 @@ config::Node number(double value) {
 std::string log_line(const Metrics& m, std::time_t now) {
   std::vector<std::string> parts;
   auto add = [&](std::string text) { parts.push_back(std::move(text)); };
-  add(fmt::format("PhaseType.{} @ iteration {:6}/{:6}", m.phase, m.iteration, m.train_iters));
+  const char* prefix = m.phase.find('/') == std::string::npos ? "PhaseType." : "";
+  add(fmt::format("{}{} @ iteration {:6}/{:6}", prefix, m.phase, m.iteration, m.train_iters));
   add("consumed samples: " + padded_commas(m.iteration * m.batch_size, 12));
   add("consumed tokens: " + padded_commas(m.iteration * m.batch_size * m.sequence_length, 16));
   add(fmt::format("batch size: {:3}", m.batch_size));
@@ -74,6 +76,20 @@ std::string log_line(const Metrics& m, std::time_t now) {
   for (const auto& [name, value] : m.others) add(fmt::format("{}: {:.5g}", name, value));
   if (m.training) add(m.training->run ? fmt::format("run: {}", *m.training->run) : "run: None");
   return fmt::format("{}", fmt::join(parts, " | "));
+}
+
+bool is_common_metric(const std::string& name) {
+  static const std::set<std::string> names = [] {
+    Metrics all;
+    all.training.emplace();
+    all.training->run = 0;
+    all.training->grad_norm = all.training->learning_rate = 0;
+    const config::Node node = to_node(all, 0);
+    std::set<std::string> keys;
+    for (size_t i = 0; i < node.size(); ++i) keys.insert(node.key(i));
+    return keys;
+  }();
+  return names.contains(name);
 }
 
 config::Node to_node(const Metrics& m, std::time_t now) {

@@ -49,5 +49,7 @@ struct Metrics {
 std::string log_line(const Metrics& metrics, std::time_t now);
 // The same numbers under the reference's names, for checkpoints' metadata and for the JSON line. Missing values are null.
 config::Node to_node(const Metrics& metrics, std::time_t now);
+// Whether to_node writes a key of that name for every model. The others are losses and metrics.
+bool is_common_metric(const std::string& name);
 
 }  // namespace fastllm::train

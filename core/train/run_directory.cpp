@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/log.hpp"
 
 namespace fastllm::train {
 
@@ -42,6 +43,13 @@ fs::path RunDirectory::log_file() const {
 }
 
 fs::path RunDirectory::metrics_file() const { return run_ / "metrics.jsonl"; }
+
+void RunDirectory::write_artifact(const std::string& name, std::string_view content) const {
+  const fs::path folder = run_ / "artifacts" / std::to_string(rank_);
+  make_directories(folder);
+  log::info(fmt::format("Saving artifact to {}", (folder / name).string()));
+  write_file_atomic(folder / name, content);
+}
 
 void RunDirectory::write_metrics(const config::Node& object) {
   metrics_ << config::to_json(object) << '\n' << std::flush;

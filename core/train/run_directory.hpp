@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <string_view>
 
 #include "core/config/node.hpp"
 
@@ -19,6 +20,8 @@ class RunDirectory {
   int number() const { return number_; }
   std::filesystem::path log_file() const;      // runs/n/logs/logs_rank_0.txt
   std::filesystem::path metrics_file() const;  // runs/n/metrics.jsonl
+  // runs/n/artifacts/RANK/NAME, complete or absent; logs it.
+  void write_artifact(const std::string& name, std::string_view content) const;
   // Appends one object; every line is on the disk's way when this returns (flushed, not synced).
   void write_metrics(const config::Node& object);
 

@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
+#include "core/config/suggest.hpp"
 #include "core/train/batch_sizes.hpp"
 #include "core/train/problems.hpp"
 
@@ -36,6 +38,14 @@ class Maker {
     read_training();
     read_data();
     read_optimizer();
+    read_tensor_logs();
+    read_profiling();
+    settings_.debug_schedule = get<bool>("schedule.debug_schedule");
+    settings_.profile_schedule = get<bool>("schedule.profile_schedule");
+    if (settings_.profile_schedule && !settings_.run.experiment_dir)
+      needs_folder("schedule.profile_schedule");
+    settings_.skip_step = get<bool>("schedule.skip_step");
+    if (settings_.skip_step) note("schedule.skip_step", "no update of the weights takes place");
     check_intervals();
     check_formats();
     check_sizes();
@@ -75,6 +85,42 @@ class Maker {
     run.threads = optional<int64_t>("run.threads");
     if (get<bool>("run.tensor_logs.save") && !run.experiment_dir)
       needs_folder("run.tensor_logs.save");
+  }
+
+  void read_tensor_logs() {
+    TensorLogSettings& logs = settings_.tensor_logs;
+    logs.save = get<bool>("run.tensor_logs.save");
+    logs.show = get<bool>("run.tensor_logs.show");
+    logs.max_elements = get<int64_t>("run.tensor_logs.max_elements");
+    const std::string at = "model.multi_stage.debug_";
+    logs.global = get<bool>(at + "global_tensors");
+    logs.activation_memory = get<bool>(at + "activation_memory");
+    logs.levels.layer_outputs = get<int64_t>(at + "layer_outputs");
+    logs.levels.layer_gradients = get<int64_t>(at + "layer_gradients");
+    logs.levels.param_init = get<int64_t>(at + "param_init");
+    logs.levels.param_gradients = get<int64_t>(at + "param_gradients");
+    logs.levels.all_param_gradients = get<int64_t>(at + "all_param_gradients");
+    logs.levels.param_update = get<int64_t>(at + "param_update");
+  }
+
+  void read_profiling() {
+    ProfilingSettings& p = settings_.profiling;
+    const std::string at = "profiling.";
+    p.cpu = get<bool>(at + "cpu");
+    p.skip = get<int64_t>(at + "skip");
+    p.wait = get<int64_t>(at + "wait");
+    p.warmup = get<int64_t>(at + "warmup");
+    p.cycles = get<int64_t>(at + "cycles");
+    p.averages = get<bool>(at + "averages");
+    p.trace = get<bool>(at + "trace");
+    p.chrome = get<bool>(at + "export");
+    p.table_width = int(get<int64_t>(at + "table_width"));
+    p.ranks = root_.get_list<int64_t>(at + "ranks");
+    p.log = get<bool>(at + "log");
+    if (!p.cpu || settings_.run.experiment_dir) return;
+    if (p.chrome) needs_folder(at + "export");
+    if ((p.averages || p.trace) && !p.log)
+      needs_folder(p.averages ? at + "averages" : at + "trace");
   }
 
   void needs_folder(const std::string& path) {
@@ -170,6 +216,7 @@ class Maker {
 
   Interval read_interval(const std::string& at) {
     Interval result(optional<int64_t>(at + ".interval"), get<int64_t>(at + ".offset"));
+    if (root_.has(at + ".seconds")) result.seconds = optional<double>(at + ".seconds");
     int64_t written = get<int64_t>(at + ".offset");
     if (result.offset != written) {
       note(at + ".offset", fmt::format("{} is reduced modulo the interval {} to {}", written,
@@ -188,8 +235,50 @@ class Maker {
     const Node& variables = *root_.find(at + ".callback.environment");
     for (size_t i = 0; i < variables.size(); ++i)
       save.callback.environment.emplace_back(variables.key(i), variables.at(i).as_text());
-    if (save.when.enabled() && !settings_.run.experiment_dir) needs_folder(at + ".interval");
+    if (save.when.enabled() && !settings_.run.experiment_dir)
+      needs_folder(at + (save.when.interval ? ".interval" : ".seconds"));
+    if (save.keep_every && save.when.seconds && !save.when.interval) {
+      problems_.add(at + ".keep_every",
+                    fmt::format("expected {0}.interval to be set too, since saves by time have no "
+                                "count, found null; write {0}.interval, or leave this out",
+                                at));
+    }
     return save;
+  }
+
+  void read_validation() {
+    read_validation_set("");
+    const Node& block = *root_.find("training.validation");
+    for (size_t i = 0; i < block.size(); ++i)
+      if (block.at(i).kind() == Node::Kind::kMap) read_validation_set(block.key(i));
+  }
+
+  void read_validation_set(const std::string& name) {
+    ValidationSet set{name, {}, 0};
+    const std::string at = set.key();
+    for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest}) {
+      if (name == phase_name(phase))
+        problems_.add(at,
+                      fmt::format("expected a name of your own, found {}, whose dataset belongs "
+                                  "to a phase; give the set and its dataset another name",
+                                  name));
+    }
+    set.when = read_interval(at);
+    set.iterations = optional<int64_t>(at + ".iterations").value_or(0);
+    if (set.when.enabled() && set.iterations == 0) {
+      problems_.add(at + ".iterations",
+                    fmt::format("expected a number of steps, since {}.{} is set, found null; write "
+                                "for example 10",
+                                at, set.when.interval ? "interval" : "seconds"));
+    }
+    if (set.when.interval && set.when.seconds) {
+      problems_.add(at + ".seconds",
+                    fmt::format("expected null, since {}.interval is set, found {}: an evaluation "
+                                "by iterations goes on in its data, one by time begins again; "
+                                "leave one of them out",
+                                at, *set.when.seconds));
+    }
+    if (set.iterations > 0) settings_.training.validation.push_back(set);
   }
 
   void read_training() {
@@ -198,27 +287,33 @@ class Maker {
     training.test_iters = get<int64_t>("training.test_iters");
     training.num_workers = int(get<int64_t>("training.num_workers"));
     training.prefetch_factor = int(optional<int64_t>("training.prefetch_factor").value_or(2));
-    training.validation = read_interval("training.validation");
-    training.validation_iterations =
-        optional<int64_t>("training.validation.iterations").value_or(0);
+    training.wall_clock_limit = optional<double>("training.wall_clock_limit");
+    read_divergence();
     training.logs = read_interval("training.logs");
     training.checkpoint = read_save("training.checkpoint");
     training.exports = read_save("training.export");
     training.export_format = get<std::string>("training.export.format");
     training.shutdown = read_interval("training.shutdown");
     training.recompute_activations = get<bool>("training.recompute_activations");
-    if (training.validation.enabled() && training.validation_iterations == 0) {
-      problems_.add("training.validation.iterations",
-                    "expected a number of steps, since training.validation.interval is set, found "
-                    "null; write for "
-                    "example 10");
-    }
+    read_validation();
+  }
+
+  void read_divergence() {
+    DivergenceSettings& divergence = settings_.training.divergence;
+    const std::string at = "training.divergence.", policy = get<std::string>(at + "policy");
+    divergence.policy = policy == "stop"   ? DivergenceSettings::Policy::kStop
+                        : policy == "skip" ? DivergenceSettings::Policy::kSkip
+                                           : DivergenceSettings::Policy::kContinue;
+    divergence.max_skipped = get<int64_t>(at + "max_skipped");
+    divergence.loss_threshold = optional<double>(at + "loss_threshold");
+    divergence.loss_factor = optional<double>(at + "loss_factor");
   }
 
   // "part of": every iteration of `a` must be one of `b`.
   void check_sub_interval(const std::string& a_path, const Interval& a, const std::string& b_path,
                           const Interval& b) {
     if (a.is_sub_interval_of(b)) return;
+    if (b.seconds && !b.interval) return;  // what is saved by time is saved at a stop, too
     if (!b.interval) {
       problems_.add(
           a_path + ".interval",
@@ -301,13 +396,30 @@ class Maker {
       use_legacy_definition(datasets);
     else
       note_unused_legacy_keys();
-    auto definition = [&](Phase phase) {
-      const Node* node = datasets.child(phase_name(phase));
-      return node ? *node : Node();
-    };
-    data.training = definition(Phase::kTraining);
-    data.validation = definition(Phase::kValidation);
-    data.test = definition(Phase::kTest);
+    check_dataset_names(datasets);
+    data.datasets = datasets;
+  }
+
+  // Each is a phase's or a named set's; a misspelt one would otherwise go unseen.
+  void check_dataset_names(const Node& datasets) {
+    std::vector<std::string> known;
+    for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest})
+      known.push_back(phase_name(phase));
+    const Node& sets = *root_.find("training.validation");
+    for (size_t i = 0; i < sets.size(); ++i)
+      if (sets.at(i).kind() == Node::Kind::kMap) known.push_back(sets.key(i));
+    for (size_t i = 0; i < datasets.size(); ++i) {
+      const std::string& name = datasets.key(i);
+      if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+      const std::string meant = config::nearest(name, known);
+      problems_.add(
+          config::join_path("data.datasets", name),
+          fmt::format("unknown key; {}",
+                      meant.empty() ? fmt::format("the dataset of a set of its own needs "
+                                                  "training.validation.{} too",
+                                                  name)
+                                    : fmt::format("did you mean data.datasets.{}?", meant)));
+    }
   }
 
   void use_legacy_definition(Node& datasets) {
@@ -401,7 +513,7 @@ class Maker {
   void check_sizes() {
     const TrainingSettings& training = settings_.training;
     const BatchSettings& batch = settings_.batch;
-    auto check = [&](const char* path, int64_t steps) {
+    auto check = [&](const std::string& path, int64_t steps) {
       int64_t samples = 0, tokens = 0;
       if (__builtin_mul_overflow(steps, batch.batch_size, &samples) ||
           __builtin_mul_overflow(samples, batch.sequence_length, &tokens)) {
@@ -416,11 +528,11 @@ class Maker {
     };
     int64_t samples = check("training.train_iters", training.train_iters);
     samples |= check("training.test_iters", training.test_iters);
-    if (training.validation.enabled() && training.train_iters > 0) {
-      int64_t evaluations = training.validation.count(training.train_iters) + 1, steps = 0;
-      if (__builtin_mul_overflow(evaluations, training.validation_iterations, &steps))
+    for (const ValidationSet& set : training.validation) {
+      int64_t evaluations = set.when.count(training.train_iters) + 1, steps = 0;
+      if (__builtin_mul_overflow(evaluations, set.iterations, &steps))
         steps = std::numeric_limits<int64_t>::max();
-      check("training.validation.iterations", steps);
+      check(set.key() + ".iterations", steps);
     }
     // Only a model with a table of positions has a longest sequence.
     const Node* positions = root_.find("model.base_model.use_position_embeddings");
@@ -457,8 +569,14 @@ const char* phase_name(Phase phase) {
   return "?";
 }
 
-const Node& DataSettings::dataset(Phase phase) const {
-  return phase == Phase::kTraining ? training : phase == Phase::kValidation ? validation : test;
+std::string ValidationSet::dataset() const {
+  return name.empty() ? phase_name(Phase::kValidation) : name;
+}
+
+const Node& DataSettings::dataset(const std::string& name) const {
+  static const Node none;
+  const Node* found = datasets.child(name);
+  return found ? *found : none;
 }
 
 int64_t Settings::samples(Phase phase) const {
@@ -467,16 +585,24 @@ int64_t Settings::samples(Phase phase) const {
       return batch.batch_size * training.train_iters;
     case Phase::kTest:
       return batch.batch_size * training.test_iters;
-    case Phase::kValidation: {
-      // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in
-      // any case.
-      if (!training.validation.enabled() || training.train_iters == 0) return 0;
-      int64_t evaluations = training.validation.count(training.train_iters) +
-                            (training.validation.enabled(training.train_iters) ? 0 : 1);
-      return batch.batch_size * training.validation_iterations * evaluations;
-    }
+    case Phase::kValidation:
+      break;
   }
   return 0;
+}
+
+int64_t Settings::samples(const ValidationSet& set) const {
+  // Nothing is evaluated when nothing is trained; else a last evaluation comes at the end in any
+  // case.
+  if (!set.when.enabled() || training.train_iters == 0) return 0;
+  if (!set.when.interval) return batch.batch_size * set.iterations;
+  int64_t evaluations =
+      set.when.count(training.train_iters) + (set.when.enabled(training.train_iters) ? 0 : 1);
+  return batch.batch_size * set.iterations * evaluations;
+}
+
+int64_t Settings::first_validation_step(const ValidationSet& set, int64_t iteration) {
+  return set.iterations * set.when.count(iteration - 1);
 }
 
 Settings make_settings(Node& root, const Environment& environment) {
@@ -493,9 +619,14 @@ std::vector<std::string> plan_lines(const Settings& settings) {
   } else {
     std::string kept = save.keep ? fmt::format("the last {} are kept", *save.keep) : "all are kept";
     if (save.keep_every) kept += fmt::format(", and each {}th for good", *save.keep_every);
-    std::string offset = save.when.offset ? fmt::format(" from {}", save.when.offset) : "";
-    lines.push_back(fmt::format("checkpoints: every {} iterations{} and at the end, {}",
-                                *save.when.interval, offset, kept));
+    std::string when;
+    if (save.when.interval) {
+      when = fmt::format("every {} iterations{}", *save.when.interval,
+                         save.when.offset ? fmt::format(" from {}", save.when.offset) : "");
+    }
+    if (save.when.seconds)
+      when += fmt::format("{}every {} s", when.empty() ? "" : ", ", *save.when.seconds);
+    lines.push_back(fmt::format("checkpoints: {} and at the end, {}", when, kept));
   }
   return lines;
 }

@@ -32,6 +32,26 @@ struct RunSettings {
   std::optional<int64_t> threads;  // nullopt: all cores
 };
 
+struct TensorLogSettings {
+  bool save = false, show = true;
+  int64_t max_elements = 8;  // samples shown of a tensor
+  bool global = true;        // gathered over ranks
+  bool activation_memory = false;
+  struct Levels {  // 0: nothing; see core/train/tensor_log.hpp
+    int64_t layer_outputs = 0, layer_gradients = 0, param_init = 0, param_gradients = 0,
+            all_param_gradients = 0, param_update = 0;
+  } levels;
+};
+
+struct ProfilingSettings {
+  bool cpu = false;
+  int64_t skip = 1, wait = 0, warmup = 1, cycles = 1;  // iterations
+  bool averages = false, trace = false, chrome = false;
+  int table_width = 80;
+  std::vector<int64_t> ranks;  // empty: all
+  bool log = false;            // tables go to the log
+};
+
 struct MultiStageSettings {
   bool full_precision_gradients = true;
   double layers_per_stage = 1;
@@ -60,12 +80,33 @@ struct SaveSettings {
   Callback callback;
 };
 
+// A set that is evaluated while training.
+struct ValidationSet {
+  std::string name;  // "": the one that needs no name, training.validation itself
+  Interval when;
+  int64_t iterations = 0;  // steps of one evaluation
+  std::string key() const { return "training.validation" + (name.empty() ? "" : "." + name); }
+  // Of data.datasets.
+  std::string dataset() const;
+};
+
+// Ours: what follows when a step gives numbers that are no numbers, or a loss out of all bounds.
+struct DivergenceSettings {
+  enum class Policy { kStop, kSkip, kContinue };
+  Policy policy = Policy::kStop;
+  int64_t max_skipped = 10;              // skip: so many in a row end the run
+  std::optional<double> loss_threshold;  // a loss above it counts
+  std::optional<double> loss_factor;     // a loss above so many times its recent mean counts
+};
+
 struct TrainingSettings {
   int64_t train_iters = 0, test_iters = 0;
   int num_workers = 2;
-  int prefetch_factor = 2;  // micro-batches ready ahead, per worker
-  Interval validation, logs, shutdown;
-  int64_t validation_iterations = 0;  // steps of one evaluation
+  int prefetch_factor = 2;                // micro-batches ready ahead, per worker
+  std::vector<ValidationSet> validation;  // those with a number of steps
+  Interval logs, shutdown;
+  std::optional<double> wall_clock_limit;  // seconds since the program began
+  DivergenceSettings divergence;
   SaveSettings checkpoint, exports;
   std::string export_format = "fast_llm";
   bool recompute_activations = false;
@@ -81,10 +122,10 @@ struct BatchSettings {
 };
 
 struct DataSettings {
-  // Definitions as in data.datasets, resolved; null: the phase has none. data.datasets empty: the
-  // legacy definition.
-  config::Node training, validation, test;
-  const config::Node& dataset(Phase phase) const;
+  // data.datasets, resolved; when that is empty, the legacy definition for each phase.
+  config::Node datasets = config::Node::map();
+  // By phase_name or the name of a set; null: there is none.
+  const config::Node& dataset(const std::string& name) const;
   int64_t seed = 784569;
   std::string shuffle = "epoch";  // full, epoch, skip_first_epoch, disabled, legacy
   bool use_loss_masking_spans = false;
@@ -110,11 +151,19 @@ struct Settings {
   BatchSettings batch;
   DataSettings data;
   OptimizerSettings optimizer;
+  TensorLogSettings tensor_logs;
+  ProfilingSettings profiling;
+  // Of the block schedule: compute, but never update; log the schedule; time its steps.
+  bool skip_step = false, debug_schedule = false, profile_schedule = false;
   std::vector<std::string> notes;  // to log: reduced offsets, values that were replaced
 
-  // Samples of a phase (docs/compatibility.md); 0: the phase does not take place. Never overflows:
-  // checked when made.
-  int64_t samples(Phase phase) const;
+  // Samples that training, testing or a set's evaluations take (docs/compatibility.md); 0: it does
+  // not take place. Never overflows: checked when made.
+  int64_t samples(Phase phase) const;  // not of kValidation
+  int64_t samples(const ValidationSet& set) const;
+  // The first evaluation step of a set at that iteration, counted over all its evaluations: where
+  // in its data it goes on. Not a matter of which evaluations this run has done.
+  static int64_t first_validation_step(const ValidationSet& set, int64_t iteration);
 };
 
 // Fills what the plugin left to the core (null, with a computed default) in `root`, as far as it

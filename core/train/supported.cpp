@@ -24,7 +24,6 @@ class Checker {
   void run() {
     check_ranks();
     check_types();
-    check_logging();
     check_saves();
     check_step();
     check_datasets();
@@ -87,27 +86,6 @@ class Checker {
     }
   }
 
-  void check_logging() {
-    if (is_true("run.tensor_logs.save"))
-      refuse("run.tensor_logs.save", "logging of tensors", "leave the key out");
-    for (const char* name :
-         {"debug_layer_outputs", "debug_layer_gradients", "debug_param_init",
-          "debug_param_gradients", "debug_all_param_gradients", "debug_param_update"}) {
-      std::string path = std::string("model.multi_stage.") + name;
-      if (root_.get<int64_t>(path) > 0) refuse(path, "logging of tensors", "leave the key out");
-    }
-    if (is_true("model.multi_stage.debug_activation_memory"))
-      refuse("model.multi_stage.debug_activation_memory", "logging of memory by layer",
-             "leave the key out");
-    for (const char* path :
-         {"schedule.debug_schedule", "schedule.debug_send_recv", "schedule.profile_schedule"})
-      if (is_true(path)) refuse(path, "logging of the schedule", "leave the key out");
-    bool written =
-        is_true("profiling.averages") || is_true("profiling.trace") || is_true("profiling.export");
-    if (is_true("profiling.cpu") && written)
-      refuse("profiling.cpu", "profiling", "leave the key out");
-  }
-
   void check_saves() {
     if (root_.get_optional<std::string>("pretrained.path")) {
       refuse("pretrained.path", "starting from a checkpoint of elsewhere",
@@ -129,43 +107,46 @@ class Checker {
       refuse("batch.micro_sequence_length", "computing a sample in pieces",
              fmt::format("write {} or leave the key out", batch.sequence_length));
     }
-    if (is_true("schedule.skip_step"))
-      refuse("schedule.skip_step", "a step without update", "leave the key out");
   }
 
   void check_datasets() {
-    for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest}) {
-      int64_t samples = settings_.samples(phase);
-      if (samples == 0) continue;
-      std::string path = std::string("data.datasets.") + phase_name(phase);
-      const Node& definition = settings_.data.dataset(phase);
-      bool named = root_.find("data.datasets")->explicitly_set;
-      bool legacy_content =
-          root_.find("data.path")->size() > 0 || root_.find("data.format")->explicitly_set;
-      if (definition.is_null() || (!named && !legacy_content)) {
-        problems_.add(
-            path,
-            fmt::format("expected a dataset, since this phase takes {} samples, found none; write "
-                        "for example {{type: memmap, path: PREFIX}}",
-                        samples));
-      } else {
-        check_dataset(definition, settings_.data.legacy_definition ? "data" : path,
-                      dataset_rules(phase),
-                      [&](const Node&, const std::string& key, const std::string& sentence) {
-                        problems_.add(key, sentence);
-                      });
-      }
+    check_dataset_of(phase_name(Phase::kTraining), settings_.samples(Phase::kTraining));
+    for (const ValidationSet& set : settings_.training.validation)
+      check_dataset_of(set.dataset(), settings_.samples(set));
+    check_dataset_of(phase_name(Phase::kTest), settings_.samples(Phase::kTest));
+  }
+
+  // name: in data.datasets; samples: taken from it.
+  void check_dataset_of(const std::string& name, int64_t samples) {
+    if (samples == 0) return;
+    std::string path = "data.datasets." + name;
+    const Node& definition = settings_.data.dataset(name);
+    bool named = root_.find("data.datasets")->explicitly_set;
+    bool legacy_content =
+        root_.find("data.path")->size() > 0 || root_.find("data.format")->explicitly_set;
+    if (definition.is_null() || (!named && !legacy_content)) {
+      problems_.add(
+          path,
+          fmt::format("expected a dataset, since this phase takes {} samples, found none; write "
+                      "for example {{type: memmap, path: PREFIX}}",
+                      samples));
+    } else {
+      check_dataset(definition, settings_.data.legacy_definition ? "data" : path,
+                    dataset_rules(name),
+                    [&](const Node&, const std::string& key, const std::string& sentence) {
+                      problems_.add(key, sentence);
+                    });
     }
   }
 
-  DatasetRules dataset_rules(Phase phase) const {
+  DatasetRules dataset_rules(const std::string& name) const {
     DatasetRules rules;
     rules.shuffle = settings_.data.shuffle;
     rules.use_loss_masking_spans = settings_.data.use_loss_masking_spans;
     rules.truncate_documents = settings_.data.truncate_documents;
     rules.tokenizer_path = settings_.data.tokenizer_path.value_or("");
     rules.vocab_size = root_.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
-    rules.split_part = split_part(phase_name(phase));
+    rules.split_part = split_part(name);
     return rules;
   }
 

@@ -4,9 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <cctype>
 #include <chrono>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,93 +13,74 @@
 #include "core/base/cancel.hpp"
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/base/profile.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
+#include "core/train/divergence.hpp"
+#include "core/train/evaluator.hpp"
 #include "core/train/initialize.hpp"
+#include "core/train/means.hpp"
 #include "core/train/metrics.hpp"
+#include "core/train/profiling.hpp"
+#include "core/train/reporter.hpp"
+#include "core/train/step_batches.hpp"
+#include "core/train/tensor_log.hpp"
 #include "core/train/wiring.hpp"
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double milliseconds(Clock::duration d) {
-  return std::chrono::duration<double, std::milli>(d).count();
-}
-
-// "training": in log lines; data.datasets and checkpoints spell phases with a capital.
-std::string lower_name(Phase phase) {
-  std::string name = phase_name(phase);
-  name[0] = char(std::tolower(static_cast<unsigned char>(name[0])));
-  return name;
-}
-
 std::string signal_name(int number) {
   return number == 2 ? "SIGINT" : number == 15 ? "SIGTERM" : fmt::format("{}", number);
 }
 
-// Means over the iterations since the last log.
-class Means {
- public:
-  void add(const std::map<std::string, double>& values) {
-    for (const auto& [name, value] : values) sums_[name] += value;
-    ++count_;
-  }
-  // Those names, in that order; nan where nothing was added. Starts again.
-  std::vector<std::pair<std::string, double>> take(const std::vector<std::string>& names) {
-    std::vector<std::pair<std::string, double>> means;
-    for (const auto& name : names) {
-      means.emplace_back(name, count_ ? sums_[name] / double(count_) : Metrics::kMissing);
-    }
-    clear();
-    return means;
-  }
-  std::vector<std::pair<std::string, double>> take_all() {
-    std::vector<std::pair<std::string, double>> means;
-    for (const auto& [name, sum] : sums_) means.emplace_back(name, sum / double(count_));
-    clear();
-    return means;
-  }
-
- private:
-  void clear() {
-    sums_.clear();
-    count_ = 0;
-  }
-  std::map<std::string, double> sums_;
-  int64_t count_ = 0;
-};
-
 }  // namespace
 
 struct Trainer::Impl {
-  explicit Impl(const TrainerParts& p) : parts(p), settings(p.settings) {}
+  explicit Impl(const TrainerParts& p)
+      : parts(p),
+        settings(p.settings),
+        reporter(p.settings, p.run),
+        divergence(p.settings.training.divergence) {
+    if (!parts.clock) {
+      const auto begin = std::chrono::steady_clock::now();
+      parts.clock = [begin] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      };
+    }
+  }
 
   TrainerParts parts;
   const Settings& settings;
+  Reporter reporter;
+  Divergence divergence;
   std::optional<Workspace> workspace;
   Datasets datasets;
   std::unique_ptr<checkpoint::CheckpointManager> checkpoints;
-  std::unique_ptr<data::Loader> validation_loader;
-  MemoryProbe memory;
+  std::optional<TensorLog> tensors;
+  std::optional<Evaluator> evaluator;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
-  int64_t skipped_iters = 0;  // whose update loss scaling skipped, since the last log
-  int64_t nan_iters = 0;      // with a loss that is not finite, since the last log
-  int64_t diverged_at = 0;  // first iteration with anything that is not finite; 0: none
-  config::Node last_metrics =
-      config::Node::map();  // by phase, of the current iteration: goes into a checkpoint
+  // Since the last log: without an update, and with a loss that is not finite.
+  int64_t skipped_iters = 0, nan_iters = 0;
+  int64_t skipped_in_a_row = 0;
+  int64_t diverged_at = 0;  // first iteration after which nothing is saved any more; 0: none
+  // When each last happened, in seconds of parts.clock.
+  double loop_begin = 0, last_log = 0, last_save = 0;
+  std::map<std::string, double> last_validation;  // by the set's name
 
   // ---------------------------------------------------------------- setup
 
   void create_datasets() {
     log::info("Preparing datasets...");
-    for (Phase phase : {Phase::kTraining, Phase::kValidation, Phase::kTest}) {
-      const int64_t samples = settings.samples(phase);
-      if (samples > 0) datasets[phase] = parts.make_dataset(phase, samples);
-    }
+    auto create = [&](const std::string& name, int64_t samples) {
+      if (samples > 0) datasets[name] = parts.make_dataset(name, samples);
+    };
+    create(phase_name(Phase::kTraining), settings.samples(Phase::kTraining));
+    for (const ValidationSet& set : settings.training.validation)
+      create(set.dataset(), settings.samples(set));
+    create(phase_name(Phase::kTest), settings.samples(Phase::kTest));
   }
 
   void create_state() {
@@ -120,75 +99,10 @@ struct Trainer::Impl {
     initialize(workspace->store, parts.model, settings.distributed.initialization_seed);
   }
 
-  // ---------------------------------------------------------------- data
+  // ---------------------------------------------------------------- training
 
-  data::LoaderOptions loader_options(int64_t first_sample) const {
-    data::LoaderOptions o;
-    o.first_sample = first_sample;
-    o.micro_batch_size = settings.batch.micro_batch_size;
-    o.sequence_length = settings.batch.sequence_length;
-    o.predicted_tokens = predicted_tokens(parts.model.description());
-    o.vocab_size = parts.vocab_size;
-    o.cross_document_attention = settings.batch.cross_document_attention;
-    o.threads = settings.training.num_workers;
-    o.prefetch = settings.training.prefetch_factor;
-    o.sample_warn_ms = settings.data.sample_warn_ms;
-    return o;
-  }
-
-  // The micro-batches of one step, and how many labels count in them.
-  struct StepBatches {
-    std::vector<std::unique_ptr<data::Batch>> owned;
-    StepInput input;
-  };
-  StepBatches next_batches(data::Loader& loader, int64_t step) {
-    const auto begin = Clock::now();
-    StepBatches batches;
-    for (int64_t i = 0; i < settings.batch.sequential_micro_batches; ++i) {
-      batches.owned.push_back(loader.next());
-      batches.input.micro_batches.push_back(batches.owned.back().get());
-      const data::Batch& batch = *batches.owned.back();
-      batches.input.valid_labels += batch.valid_labels;
-      batches.input.further_valid_labels.resize(batch.further_labels.size());
-      for (size_t k = 0; k < batch.further_labels.size(); ++k)
-        batches.input.further_valid_labels[k] += batch.further_labels[k].valid;
-    }
-    batches.input.step = step;
-    const double took = milliseconds(Clock::now() - begin);
-    if (took > settings.data.batch_warn_ms) {
-      log::warning(fmt::format("Data loading took {} ms", with_commas(took, 2)));
-    }
-    return batches;
-  }
-
-  // ---------------------------------------------------------------- numbers out
-
-  Metrics base_metrics(Phase phase, int64_t iteration) {
-    Metrics m;
-    m.phase = lower_name(phase);
-    m.iteration = iteration;
-    m.train_iters = settings.training.train_iters;
-    m.batch_size = settings.batch.batch_size;
-    m.sequence_length = settings.batch.sequence_length;
-    m.world_size = int(settings.distributed.world_size);
-    m.memory = memory.read();
-    return m;
-  }
-
-  void publish(Phase phase, const Metrics& metrics) {
-    const std::time_t now = std::time(nullptr);
-    log::info(log_line(metrics, now));
-    config::Node numbers = to_node(metrics, now);
-    last_metrics.set_child(phase_name(phase), numbers);
-    if (!parts.run) return;
-    config::Node line = config::Node::map();
-    line.set_child("phase", config::Node::text(metrics.phase));
-    for (size_t i = 0; i < numbers.size(); ++i) line.set_child(numbers.key(i), numbers.at(i));
-    parts.run->write_metrics(line);
-  }
-
-  void show_progress(int64_t i, const StepOutput& out, Clock::time_point begin, int64_t first) {
-    const double per_step = milliseconds(Clock::now() - begin) / double(i - first) / 1000;
+  void show_progress(int64_t i, const StepOutput& out, int64_t first) {
+    const double per_step = (parts.clock() - loop_begin) / double(i - first);
     const int64_t total = settings.training.train_iters;
     std::string losses;
     for (const auto& name : workspace->loss_names)
@@ -199,166 +113,229 @@ struct Trainer::Impl {
                               duration_text(per_step * double(total - i))));
   }
 
-  // ---------------------------------------------------------------- evaluation
-
-  // Forward-only steps on a loader that goes on where the last evaluation stopped.
-  // False: a signal came; what was counted so far is dropped.
-  bool evaluate(Phase phase, data::Loader& loader, int64_t iterations, int64_t first_step,
-                int64_t iteration) {
-    Means losses, metrics;
-    const auto begin = Clock::now();
-    for (int64_t k = 0; k < iterations; ++k) {
-      if (stop_requested()) {
-        log::warning(fmt::format("The {} at iteration {} was interrupted and is not repeated.",
-                                 lower_name(phase), iteration));
-        return false;
-      }
-      StepBatches batches = next_batches(loader, first_step + k);
-      StepOutput out = workspace->executor.evaluate(batches.input, workspace->evaluation_schedule);
-      losses.add(out.losses);
-      metrics.add(out.metrics);
-      log::progress(fmt::format("{} {}/{}", lower_name(phase), k + 1, iterations));
+  // Every set that is due. False: a signal came.
+  bool validate(int64_t iteration, bool done) {
+    for (const ValidationSet& set : settings.training.validation) {
+      double& last = last_validation.try_emplace(set.name, loop_begin).first->second;
+      if (!set.when.enabled() || !(done || set.when.due(iteration, parts.clock() - last))) continue;
+      if (!evaluator->validate(set, iteration)) return false;
+      last = parts.clock();
     }
-    Metrics m = base_metrics(phase, iteration);
-    m.step_time_ms = milliseconds(Clock::now() - begin) / double(iterations);
-    m.model_flops = m.hardware_flops = workspace->flops.evaluation;
-    m.losses = losses.take(workspace->loss_names);
-    m.others = metrics.take_all();
-    publish(phase, m);
     return true;
   }
 
-  bool validate(int64_t iteration) {
-    const int64_t iterations = settings.training.validation_iterations;
-    const int64_t done = iterations * settings.training.validation.count(iteration - 1);
-    if (!validation_loader) {
-      validation_loader = std::make_unique<data::Loader>(
-          datasets.at(Phase::kValidation), loader_options(done * settings.batch.batch_size));
-    }
-    return evaluate(Phase::kValidation, *validation_loader, iterations, done, iteration);
+  struct Update {
+    bool done = false;  // the weights moved, or would have without schedule.skip_step
+    double learning_rate = Metrics::kMissing, gradient_norm = Metrics::kMissing;
+  };
+
+  optim::StepReport run_optimizer(double learning_rate, bool skip_non_finite) {
+    const profile::Span span("optimizer", "adamw");
+    return workspace->optimizer.step(learning_rate, {workspace->scaler.scale(), skip_non_finite});
   }
 
-  bool test() {
-    log::info("Running test phase ...");
-    data::Loader loader(datasets.at(Phase::kTest), loader_options(0));
-    return evaluate(Phase::kTest, loader, settings.training.test_iters, 0, completed);
+  // What to do with the gradients of step i. Something wrong: says so, and where it began.
+  // nullopt: the run ends before this update (training.divergence).
+  std::optional<Update> update_weights(int64_t i, const StepInput& input, const StepOutput& out) {
+    optim::LossScaler& scaler = workspace->scaler;
+    const bool finite = !Divergence::has_non_finite(out.losses);
+    if (!finite) ++nan_iters;
+    // Loss scaling leaves updates out on its way to a scale that fits: no divergence.
+    const bool scaled = scaler.skips_non_finite();
+    if (scaled && !finite) {
+      scaler.update(true);
+      ++skipped_iters;
+      return Update{};
+    }
+    std::string wrong = divergence.examine(out.losses);
+    const bool known = !wrong.empty(), protects = divergence.protects_weights();
+    if (known) tell_divergence(i, wrong, input, finite);
+    Update update;
+    if (settings.skip_step) {
+      update.done = !known || !protects;
+    } else if (!known || !protects) {
+      const double rate =
+          settings.optimizer.learning_rate.at(workspace->optimizer.current_step + 1);
+      optim::StepReport step = run_optimizer(rate, true);
+      scaler.update(step.skipped);
+      if (step.skipped && scaled) {
+        ++skipped_iters;
+        return update;
+      }
+      if (step.skipped) {
+        wrong = Divergence::examine_norm(step.gradient_norm);
+        if (!known) tell_divergence(i, wrong, input, false);
+        if (!protects) step = run_optimizer(rate, false);
+      }
+      update.done = !step.skipped;
+      if (update.done) {
+        update.learning_rate = rate;
+        update.gradient_norm = step.gradient_norm;
+      }
+    }
+    if (update.done) {
+      skipped_in_a_row = 0;
+      if (wrong.empty()) divergence.went_well(out.losses);
+      return update;
+    }
+    ++skipped_iters;
+    if (divergence.ends_run(++skipped_in_a_row)) return std::nullopt;
+    return update;
   }
 
-  // ---------------------------------------------------------------- training
-
-  // An update that loss scaling skipped leaves everything as it was. Without it none is skipped: what is not a number goes
-  // into the weights, and stays. That is told once, and nothing is saved any more, so that the last good checkpoint stays the
-  // newest.
-  void watch(int64_t i, const StepOutput& out, const optim::StepReport& update) {
-    bool finite = update.skipped || std::isfinite(update.gradient_norm);
-    for (const auto& [name, value] : out.losses) {
-      if (std::isfinite(value)) continue;
-      finite = update.skipped;
-      ++nan_iters;
-      break;
+  // Looks for the place of origin at the first bad step of a row: that costs another step. Where
+  // the weights are not protected nothing is saved from here on, so that the last good checkpoint
+  // stays the newest.
+  void tell_divergence(int64_t i, const std::string& wrong, const StepInput& input, bool finite) {
+    if (!divergence.protects_weights() && diverged_at > 0) return;
+    std::string text = fmt::format("Iteration {} diverged: {}.", i, wrong);
+    if (!finite && skipped_in_a_row == 0) text += " " + find_non_finite(*workspace, input);
+    if (!divergence.protects_weights()) {
+      diverged_at = i;
+      text +=
+          " Nothing is saved from here on: stop, lower optimizer.learning_rate.base, and go on "
+          "from the last checkpoint.";
+    } else {
+      text += " Its update is left out.";
     }
-    if (finite || diverged_at > 0) return;
-    diverged_at = i;
-    log::warning(
-        fmt::format("Expected finite losses and gradients at iteration {}, found some that are "
-                    "not; nothing is saved "
-                    "from here on: stop, lower optimizer.learning_rate.base, and go on from the "
-                    "last checkpoint.",
-                    i));
+    log::warning(text);
+  }
+
+  void tell_end_by_divergence() {
+    const std::string kept = last_saved >= 0
+                                 ? fmt::format("checkpoint {} is the last good one", last_saved)
+                                 : std::string("there is no checkpoint to go on from");
+    log::error(
+        fmt::format("Stopped after iteration {} since the next diverged; {}, and its weights "
+                    "are untouched: lower optimizer.learning_rate.base and start again, or "
+                    "see training.divergence.",
+                    completed, kept));
   }
 
   void save() {
     if (diverged_at > 0) {
-      log::warning(fmt::format(
-          "Iteration {} is not saved: losses or gradients are not finite since iteration {}.",
-          completed, diverged_at));
+      log::warning(fmt::format("Iteration {} is not saved: it diverged in iteration {}.", completed,
+                               diverged_at));
       return;
     }
+    const profile::Span span("checkpoint", "save", completed);
     checkpoint::TrainingState state;
     state.completed_steps = completed;
     state.optimizer_step = workspace->optimizer.current_step;
     const optim::LossScaler& scaler = workspace->scaler;
     state.scaler = {scaler.type(), scaler.scale(), scaler.growth(), scaler.hysteresis()};
-    state.metrics = last_metrics;
+    state.metrics = reporter.published();
     checkpoints->save(state, workspace->store);
     last_saved = completed;
+    last_save = parts.clock();
   }
 
-  Outcome train_loop() {
+  // A planned stop. The end of the run is none.
+  bool stop_is_planned(int64_t i) const {
     const auto& t = settings.training;
-    Workspace& w = *workspace;
+    if (t.shutdown.enabled(i)) return true;
+    if (!t.wall_clock_limit || parts.clock() < *t.wall_clock_limit) return false;
+    log::info(fmt::format("Reached training.wall_clock_limit ({} s): stopping after iteration {}.",
+                          *t.wall_clock_limit, i));
+    return true;
+  }
+
+  struct Loop {  // what the loop keeps from one step to the next
+    Loop(std::shared_ptr<const data::SampledDataset> data, const data::LoaderOptions& options,
+         int64_t completed)
+        : loader(std::move(data), options), first(completed), last_logged(completed) {}
+    data::Loader loader;
+    Means losses, metrics;
+    const int64_t first;  // iterations that were done before
+    int64_t last_logged;
+    double waited_at_log = 0;
+    bool validated = true;  // the last validation that was due came to its end
+  };
+
+  Outcome train_loop() {
     const int64_t first_sample = completed * settings.batch.batch_size;
     log::info(fmt::format("Initializing PhaseType.training data iterator from sample {}...",
                           first_sample));
-    data::Loader loader(datasets.at(Phase::kTraining), loader_options(first_sample));
+    Loop loop(datasets.at(phase_name(Phase::kTraining)),
+              loader_options(settings, parts.vocab_size,
+                             predicted_tokens(parts.model.description()), first_sample),
+              completed);
+    if (settings.debug_schedule)
+      log::info("Training schedule:\n" + schedule_text(workspace->training_schedule));
     log::info("Training ...");
-
-    Means losses, metrics;
-    const auto loop_begin = Clock::now();
-    const int64_t loop_first = completed;
-    auto last_log = loop_begin;
-    int64_t last_logged = completed;
-    double waited_at_log = 0;
-    bool validated = true;  // the last validation that was due came to its end
-    while (completed < t.train_iters) {
+    loop_begin = last_log = last_save = parts.clock();
+    Profiling profiling(settings, parts.run);
+    std::optional<Outcome> ended;
+    while (!ended && completed < settings.training.train_iters) {
       if (stop_requested()) return stopped();
-      const int64_t i = completed + 1;
-      last_metrics = config::Node::map();
-      StepBatches batches = next_batches(loader, i);
-      batches.input.loss_scale = w.scaler.scale();
-      StepOutput out = w.executor.train(batches.input, w.training_schedule);
-      const double learning_rate =
-          settings.optimizer.learning_rate.at(w.optimizer.current_step + 1);
-      const optim::StepReport update =
-          w.optimizer.step(learning_rate, {w.scaler.scale(), w.scaler.skips_non_finite()});
-      w.scaler.update(update.skipped);
-      watch(i, out, update);
-      if (update.skipped) {
-        ++skipped_iters;
-      } else {
-        losses.add(out.losses);
-        metrics.add(out.metrics);
+      const int64_t i = completed + 1, n = i - loop.first;
+      profiling.begin(n);
+      {
+        const profile::Span span("iteration", "training", i);
+        ended = iterate(i, loop);
       }
-      completed = i;
-
-      if (t.logs.enabled(i)) {
-        const auto now = Clock::now();
-        const double steps = double(i - last_logged);
-        Metrics m = base_metrics(Phase::kTraining, i);
-        m.step_time_ms = milliseconds(now - last_log) / steps;
-        m.model_flops = w.flops.training;
-        m.hardware_flops = w.flops.training_hardware;
-        Metrics::Training& training = m.training.emplace();
-        training.loss_scale = w.scaler.scale();
-        if (!update.skipped) {
-          training.learning_rate = learning_rate;
-          training.grad_norm = update.gradient_norm;
-        }
-        training.skipped_iters = std::exchange(skipped_iters, 0);
-        training.nan_iters = std::exchange(nan_iters, 0);
-        training.step_time_average_ms = milliseconds(now - loop_begin) / double(i - loop_first);
-        training.data_wait_ms = (loader.waited_ms() - waited_at_log) / steps;
-        if (parts.run) training.run = parts.run->number();
-        m.losses = losses.take(w.loss_names);
-        m.others = metrics.take_all();
-        waited_at_log = loader.waited_ms();
-        last_log = now;
-        last_logged = i;
-        publish(Phase::kTraining, m);
-      }
-      show_progress(i, out, loop_begin, loop_first);
-
-      const bool done = i >= t.train_iters, planned = t.shutdown.enabled(i);
-      if (datasets.contains(Phase::kValidation) && (done || t.validation.enabled(i)))
-        validated = validate(i);
-      if (stop_requested() && !done) return stopped();
-      // The end and a planned stop save off the interval, too, when there is one at all.
-      if (checkpoints &&
-          (done || planned ? t.checkpoint.when.enabled() : t.checkpoint.when.enabled(i)))
-        save();
-      if (planned && !done) return Outcome::kPlannedStop;
+      profiling.end(i, n, workspace->training_schedule);
     }
-    return validated ? Outcome::kCompleted : stopped();
+    profiling.finish(completed);
+    return ended.value_or(loop.validated ? Outcome::kCompleted : stopped());
+  }
+
+  // One step and what is due after it. nullopt: the run goes on.
+  std::optional<Outcome> iterate(int64_t i, Loop& loop) {
+    const auto& t = settings.training;
+    Workspace& w = *workspace;
+    reporter.clear();
+    StepBatches batches = next_batches(loop.loader, settings, i, parts.clock);
+    batches.input.loss_scale = w.scaler.scale();
+    StepOutput out = w.executor.train(batches.input, w.training_schedule);
+    tensors->gradients(w.store);
+    const std::optional<Update> update = update_weights(i, batches.input, out);
+    tensors->updated_parameters(w.store);
+    tensors->save(fmt::format("train_{}", i));
+    if (!update) return Outcome::kDiverged;
+    if (update->done) {
+      loop.losses.add(out.losses);
+      loop.metrics.add(out.metrics);
+    }
+    completed = i;
+    if (t.logs.due(i, parts.clock() - last_log)) report(i, *update, loop);
+    show_progress(i, out, loop.first);
+
+    const bool done = i >= t.train_iters;
+    const bool planned = !done && stop_is_planned(i);
+    loop.validated = validate(i, done);
+    if (stop_requested() && !done) return stopped();
+    // A planned stop saves wherever there is an experiment folder; the end when there is an
+    // interval at all.
+    const Interval& saves = t.checkpoint.when;
+    if (checkpoints &&
+        (planned || (done && saves.enabled()) || saves.due(i, parts.clock() - last_save)))
+      save();
+    if (planned) return Outcome::kPlannedStop;
+    return std::nullopt;
+  }
+
+  void report(int64_t i, const Update& update, Loop& loop) {
+    const double now = parts.clock(), steps = double(i - loop.last_logged);
+    Metrics m = reporter.base("training", i);
+    m.step_time_ms = (now - last_log) * 1000 / steps;
+    m.model_flops = workspace->flops.training;
+    m.hardware_flops = workspace->flops.training_hardware;
+    Metrics::Training& training = m.training.emplace();
+    training.loss_scale = workspace->scaler.scale();
+    training.learning_rate = update.learning_rate;
+    training.grad_norm = update.gradient_norm;
+    training.skipped_iters = std::exchange(skipped_iters, 0);
+    training.nan_iters = std::exchange(nan_iters, 0);
+    training.step_time_average_ms = (now - loop_begin) * 1000 / double(i - loop.first);
+    training.data_wait_ms = (loop.loader.waited_ms() - loop.waited_at_log) / steps;
+    if (parts.run) training.run = parts.run->number();
+    m.losses = loop.losses.take(workspace->loss_names);
+    m.others = loop.metrics.take_all();
+    loop.waited_at_log = loop.loader.waited_ms();
+    loop.last_logged = i;
+    last_log = now;
+    reporter.publish(m);
   }
 
   // A signal came: what is done is saved wherever there is an experiment folder, interval or not.
@@ -383,9 +360,15 @@ struct Trainer::Impl {
     workspace.emplace(settings, parts.model);
     if (parts.memory_ready) parts.memory_ready(workspace->store);
     create_datasets();
+    tensors.emplace(settings, parts.model.description(), parts.run);
+    observe(workspace->executor, *tensors, settings.batch.sequential_micro_batches);
+    evaluator.emplace(Evaluator::Parts{settings, *workspace, datasets, reporter, parts.clock,
+                                       parts.vocab_size, &*tensors});
     create_state();
+    tensors->initial_parameters(workspace->store);
+    tensors->save("init");
     log::info("done with setup ...");
-    const MemoryUse use = memory.read();
+    const MemoryUse use = reporter.memory.read();
     log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB",
                           with_commas(use.now, 2), with_commas(use.peak, 2)));
     Outcome outcome = Outcome::kCompleted;
@@ -394,10 +377,12 @@ struct Trainer::Impl {
     } else if (t.train_iters > 0) {
       log::info("Training already completed, nothing to do ...");
     }
-    if (outcome == Outcome::kCompleted && datasets.contains(Phase::kTest) && !test())
+    if (outcome == Outcome::kCompleted && datasets.contains(phase_name(Phase::kTest)) &&
+        !evaluator->test(completed))
       outcome = stopped();
     log::progress("");
     if (outcome == Outcome::kInterrupted) tell_interruption();
+    if (outcome == Outcome::kDiverged) tell_end_by_divergence();
     return outcome;
   }
 };

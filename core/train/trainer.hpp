@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -11,21 +10,21 @@
 #include "core/data/batch.hpp"
 #include "core/model/model.hpp"
 #include "core/shard/store.hpp"
+#include "core/train/evaluator.hpp"
 #include "core/train/run_directory.hpp"
 #include "core/train/settings.hpp"
 
 namespace fastllm::train {
-
-using Datasets = std::map<Phase, std::shared_ptr<const data::SampledDataset>>;
 
 struct TrainerParts {
   const Settings& settings;
   model::Model& model;
   int64_t vocab_size =
       0;  // token ids outside [0, vocab_size) are refused; 0: the model does not say
-  // The dataset of a phase with that many samples, or an Error that says which key defines it.
-  std::function<std::shared_ptr<const data::SampledDataset>(Phase, int64_t samples)> make_dataset =
-      {};
+  // A dataset of data.datasets with that many samples, or an Error that says which key defines it.
+  std::function<std::shared_ptr<const data::SampledDataset>(const std::string& name,
+                                                            int64_t samples)>
+      make_dataset = {};
   // Memory is there, nothing in it yet: who serves checkpoint formats is told where it lies.
   std::function<void(shard::Store&)> memory_ready = {};
   // Called once the datasets are there (their fingerprints belong to what a checkpoint keeps).
@@ -33,9 +32,10 @@ struct TrainerParts {
   std::function<std::unique_ptr<checkpoint::CheckpointManager>(const Datasets&)> make_checkpoints =
       {};
   RunDirectory* run = nullptr;
+  Clock clock = {};  // null: from the making of the trainer on
 };
 
-enum class Outcome { kCompleted, kPlannedStop, kInterrupted };
+enum class Outcome { kCompleted, kPlannedStop, kInterrupted, kDiverged };
 
 class Trainer {
  public:

@@ -7,6 +7,8 @@ namespace fastllm::host {
 
 // command_line: as typed, for the log.
 int run_train(const Options& options, const std::string& command_line);
+int run_evaluate(const Options& options, const std::string& command_line);
+int run_compare(const Options& options);
 int run_plugins(const Options& options);
 int run_schema(const Options& options);
 int run_prepare(const Options& options);

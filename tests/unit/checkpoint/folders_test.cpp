@@ -195,6 +195,10 @@ TEST(Retention, LeavesWhatTheTablesSay) {
   EXPECT_EQ(left_after({.when = {10, 0}, .keep = {}, .keep_every = 3}, 10, 70).size(), 7u);
   EXPECT_THAT(left_after({.when = {3, 0}, .keep = 1, .keep_every = {}}, 1, 7),
               ElementsAre(1, 2, 4, 5, 6, 7));  // off the interval: never
+  EXPECT_THAT(left_after({.when = {std::nullopt, 0, 60.}, .keep = 2, .keep_every = {}}, 3, 21),
+              ElementsAre(18, 21));  // by time, any of them may be one of the saves
+  EXPECT_THAT(left_after({.when = {10, 0, 60.}, .keep = 2, .keep_every = 2}, 5, 40),
+              ElementsAre(10, 30, 35, 40));
 }
 
 TEST(Retention, RefusesLimitsThatWouldDeleteEverything) {  // C33

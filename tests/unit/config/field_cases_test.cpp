@@ -102,7 +102,7 @@ TEST(FieldCases, NamesOfLaterReleasesAreKnownAsSuch) {
   EXPECT_EQ(error_of("training: {evaluators: {v: {interval: 1}}}\nmodel: {base_model: {decoder: "
                      "{num_blocks: 2}}}\n"),
             "a.yaml:1: training.evaluators: name of a later release; today: training.validation "
-            "(one set)\n"
+            "(a block for each set)\n"
             "a.yaml:2: model.base_model.decoder.num_blocks: name of a later release; today: "
             "model.base_model.transformer.num_layers");
   EXPECT_EQ(error_of("peft: {type: lora}"),
@@ -217,9 +217,7 @@ TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
           "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
           "a.yaml:2: training.wandb.alert.status_updates", "a.yaml:2: training.wandb.group_name",
           "a.yaml:2: training.wandb.project_name", "a.yaml:3: training.timeout",
-          "a.yaml:4: run.tensor_logs.show", "a.yaml:4: run.tensor_logs.max_elements",
-          "a.yaml:5: run.experiment_name", "a.yaml:7: model.multi_stage.debug_global_tensors",
-          "a.yaml:8: model.multi_stage.debug_tensor_parallel",
+          "a.yaml:5: run.experiment_name", "a.yaml:8: model.multi_stage.debug_tensor_parallel",
           "a.yaml:9: model.distributed.timeout", "a.yaml:9: model.distributed.sample_seed_shift",
           "a.yaml:10: model.distributed.valid_seed_shift",
           "a.yaml:10: model.distributed.test_seed_shift"));

@@ -78,6 +78,17 @@ TEST(Interval, CountsHowOftenItWasDue) {
   EXPECT_EQ(Interval().count(100), 0);
 }
 
+TEST(Interval, IsDueByTimeToo) {
+  const Interval both(10, 0, 60), time(std::nullopt, 0, 60);
+  EXPECT_TRUE(both.due(10, 0));
+  EXPECT_TRUE(both.due(11, 60));
+  EXPECT_FALSE(both.due(11, 59.9));
+  EXPECT_FALSE(Interval(10, 0).due(11, 1e9));
+  EXPECT_TRUE(time.enabled());
+  EXPECT_FALSE(time.enabled(60));
+  EXPECT_EQ(time.count(60), 0);
+}
+
 TEST(Interval, ReducesItsOffset) {
   EXPECT_EQ(Interval(5, 7).offset, 2);
   EXPECT_EQ(Interval(std::nullopt, 7).offset, 7);
@@ -269,14 +280,111 @@ TEST(Settings, PhasesTakeTheReferencesNumbersOfSamples) {
       "batch: {batch_size: 8}");
   EXPECT_EQ(settings.samples(Phase::kTraining), 800);
   EXPECT_EQ(settings.samples(Phase::kTest), 24);
-  EXPECT_EQ(settings.samples(Phase::kValidation), 200);
+  EXPECT_EQ(settings.samples(settings.training.validation.at(0)), 200);
   settings = made(
       "training: {train_iters: 90, validation: {interval: 30, iterations: 5}}\nbatch: {batch_size: "
       "8}");
-  EXPECT_EQ(settings.samples(Phase::kValidation), 8 * 5 * 4);
-  EXPECT_EQ(made("training: {train_iters: 100}").samples(Phase::kValidation), 0);
+  EXPECT_EQ(settings.samples(settings.training.validation.at(0)), 8 * 5 * 4);
+  EXPECT_THAT(made("training: {train_iters: 100}").training.validation, IsEmpty());
+  settings = made("training: {validation: {interval: 30, iterations: 5}}");
+  EXPECT_EQ(settings.samples(settings.training.validation.at(0)), 0);
+}
+
+TEST(Settings, EveryValidationSetHasPositionsOfItsOwn) {
+  const Settings settings = made(
+      "training: {train_iters: 100, validation: {interval: 30, iterations: 5, code: {interval: 20, "
+      "offset: 3, iterations: 2}, by-time: {seconds: 60, iterations: 4}, later: {iterations: 1}}}\n"
+      "batch: {batch_size: 8}");
+  const auto& sets = settings.training.validation;
+  ASSERT_EQ(sets.size(), 4u);
+  std::vector<std::string> datasets, keys;
+  for (const ValidationSet& set : sets) {
+    datasets.push_back(set.dataset());
+    keys.push_back(set.key());
+  }
+  EXPECT_THAT(datasets, ElementsAre("Validation", "code", "by-time", "later"));
+  EXPECT_THAT(keys, ElementsAre("training.validation", "training.validation.code",
+                                "training.validation.by-time", "training.validation.later"));
+  EXPECT_EQ(settings.samples(sets[0]), 8 * 5 * 5);
+  EXPECT_EQ(settings.samples(sets[1]), 8 * 2 * 6);  // at 3, 23, 43, 63, 83 and at the end
+  EXPECT_EQ(settings.samples(sets[2]), 8 * 4);      // the same ones each time
+  EXPECT_EQ(settings.samples(sets[3]), 0);          // not while training
+  EXPECT_EQ(Settings::first_validation_step(sets[0], 30), 5);
+  EXPECT_EQ(Settings::first_validation_step(sets[1], 3), 0);
+  EXPECT_EQ(Settings::first_validation_step(sets[1], 100), 10);
+  EXPECT_EQ(Settings::first_validation_step(sets[2], 100), 0);
+}
+
+TEST(Settings, NamedSetsAndDatasetsBelongTogether) {
+  EXPECT_EQ(error_of("training: {validation: {Test: {interval: 1, iterations: 1}}}"),
+            "t.yaml:1: training.validation.Test: expected a name of your own, found Test, whose "
+            "dataset belongs to a phase; give the set and its dataset another name");
+  EXPECT_EQ(error_of("data: {datasets: {Trainig: {type: random}}}"),
+            "t.yaml:1: data.datasets.Trainig: unknown key; did you mean data.datasets.Training?");
+  EXPECT_EQ(error_of("data: {datasets: {code: {type: random}}}"),
+            "t.yaml:1: data.datasets.code: unknown key; the dataset of a set of its own needs "
+            "training.validation.code too");
+  EXPECT_EQ(error_of("data: {datasets: {code: {type: random}}}\n"
+                     "training: {validation: {code: {interval: 5, iterations: 1}}}"),
+            "no error");
   EXPECT_EQ(
-      made("training: {validation: {interval: 30, iterations: 5}}").samples(Phase::kValidation), 0);
+      refusal_of("data: {datasets: {Training: {type: random}}}\n"
+                 "training: {train_iters: 4, validation: {code: {interval: 2, iterations: 1}}}"),
+      "data.datasets.code: expected a dataset, since this phase takes 3 samples, found none; "
+      "write for example {type: memmap, path: PREFIX}");
+  EXPECT_EQ(error_of("training: {validation: {code: {interval: 5}}}"),
+            "training.validation.code.iterations: expected a number of steps, since "
+            "training.validation.code.interval is set, found null; write for example 10");
+  EXPECT_THAT(text_of([] { resolved("training: {validation: {'a b': {interval: 5}}}"); }),
+              HasSubstr("t.yaml:1: training.validation.a b: expected a name of letters, digits, _ "
+                        "and -, found \"a b\""));
+  EXPECT_THAT(text_of([] { resolved("training: {validation: {code: {intervall: 5}}}"); }),
+              HasSubstr("training.validation.code.intervall: unknown key; did you mean "
+                        "training.validation.code.interval?"));
+}
+
+TEST(Settings, NamedSetsAreDumpedAndReadAgain) {
+  const config::Schema schema = test::gpt_schema();
+  Node root = resolved(
+      "training: {validation: {interval: 7, iterations: 2, code: {interval: 5, iterations: 1}}}\n"
+      "data: {datasets: {code: {type: random}, Validation: {type: random}}}");
+  make_settings(root, {});
+  for (int verbosity : {0, 20, -1}) {
+    const Node dumped = config::dump(schema, root, verbosity);
+    EXPECT_EQ(dumped.get<int64_t>("training.validation.code.interval"), 5);
+    EXPECT_EQ(dumped.get<std::string>("data.datasets.code.type"), "random");
+    EXPECT_FALSE(dumped.has("training.validation.*"));
+    Node again = config::resolve(schema, dumped).root;
+    EXPECT_TRUE(config::dump(schema, again, verbosity) == dumped);
+  }
+}
+
+TEST(Settings, TimeStandsBesideIterations) {
+  const std::string folder = "run: {experiment_dir: x}\n";
+  const Settings settings =
+      made(folder +
+           "training: {logs: {seconds: 30}, checkpoint: {interval: 10, seconds: 600}, "
+           "wall_clock_limit: 3600}");
+  EXPECT_EQ(settings.training.logs.seconds, 30);
+  EXPECT_EQ(settings.training.checkpoint.when.seconds, 600);
+  EXPECT_EQ(settings.training.checkpoint.when.interval, 10);
+  EXPECT_EQ(settings.training.wall_clock_limit, 3600);
+  EXPECT_EQ(error_of("training: {checkpoint: {seconds: 5}}"),
+            "t.yaml:1: training.checkpoint.seconds: expected run.experiment_dir to be set too, "
+            "found null; write run.experiment_dir: FOLDER, or leave this out");
+  EXPECT_EQ(error_of(folder + "training: {checkpoint: {seconds: 5, keep_every: 2}}"),
+            "t.yaml:2: training.checkpoint.keep_every: expected training.checkpoint.interval to be "
+            "set too, since saves by time have no count, found null; write "
+            "training.checkpoint.interval, or leave this out");
+  EXPECT_EQ(error_of(folder + "training: {checkpoint: {seconds: 5}, shutdown: {interval: 4}}"),
+            "no error");
+  EXPECT_EQ(error_of("training: {validation: {interval: 3, seconds: 5, iterations: 1}}"),
+            "t.yaml:1: training.validation.seconds: expected null, since "
+            "training.validation.interval is set, found 5: an evaluation by iterations goes on in "
+            "its data, one by time begins again; leave one of them out");
+  EXPECT_EQ(error_of("training: {validation: {seconds: 5}}"),
+            "training.validation.iterations: expected a number of steps, since "
+            "training.validation.seconds is set, found null; write for example 10");
 }
 
 TEST(Settings, RefusesMoreTokensThanCanBeCounted) {
@@ -451,8 +559,8 @@ TEST(Settings, ReadsWhatThePartsNeed) {
   EXPECT_TRUE(settings.training.recompute_activations);
   EXPECT_EQ(settings.data.seed, 5);
   EXPECT_EQ(settings.data.shuffle, "full");
-  EXPECT_TRUE(settings.data.dataset(Phase::kTraining).is_null());
-  EXPECT_EQ(settings.data.dataset(Phase::kTest).get<std::string>("name"), "dummy");
+  EXPECT_TRUE(settings.data.dataset("Training").is_null());
+  EXPECT_EQ(settings.data.dataset("Test").get<std::string>("name"), "dummy");
   EXPECT_NEAR(settings.optimizer.learning_rate.at(60), 5.5e-4, 1e-12);
   EXPECT_EQ(settings.optimizer.adamw.beta_2, 0.95);
   EXPECT_EQ(settings.optimizer.scaler.kind, optim::ScalerKind::kNone);
@@ -529,6 +637,55 @@ TEST(Settings, NotesKeysThatDoNothing) {
   EXPECT_THAT(made("").notes, IsEmpty());
 }
 
+TEST(Settings, WhatIsWrittenNeedsAFolder) {
+  const std::string rest =
+      ": expected run.experiment_dir to be set too, found null; write run.experiment_dir: FOLDER, "
+      "or leave this out";
+  EXPECT_EQ(error_of("profiling: {cpu: true, export: true}"), "t.yaml:1: profiling.export" + rest);
+  EXPECT_EQ(error_of("profiling: {cpu: true, averages: true}"),
+            "t.yaml:1: profiling.averages" + rest);
+  EXPECT_EQ(error_of("profiling: {cpu: true, trace: true, log: true}"), "no error");
+  EXPECT_EQ(error_of("schedule: {profile_schedule: true}"),
+            "t.yaml:1: schedule.profile_schedule" + rest);
+}
+
+TEST(Settings, ReadsWhatToLookAt) {
+  const Settings settings = made(
+      "run: {experiment_dir: x, tensor_logs: {save: true, show: false, max_elements: 3}}\n"
+      "model: {multi_stage: {debug_layer_outputs: 13, debug_layer_gradients: 12, debug_param_init: "
+      "3, debug_param_gradients: 4, debug_all_param_gradients: 5, debug_param_update: 6, "
+      "debug_global_tensors: false, debug_activation_memory: true}}\n"
+      "profiling: {cpu: true, skip: 2, wait: 3, warmup: 4, cycles: 5, averages: true, trace: true, "
+      "export: true, table_width: 90, ranks: [0, 2], log: true}\n"
+      "schedule: {skip_step: true, debug_schedule: true, profile_schedule: true}\n"
+      "training: {divergence: {policy: skip, max_skipped: 3, loss_threshold: 9, loss_factor: 2}}");
+  const TensorLogSettings& logs = settings.tensor_logs;
+  EXPECT_TRUE(logs.save && !logs.show && !logs.global && logs.activation_memory);
+  EXPECT_EQ(logs.max_elements, 3);
+  EXPECT_EQ(logs.levels.layer_outputs, 13);
+  EXPECT_EQ(logs.levels.layer_gradients, 12);
+  EXPECT_EQ(logs.levels.param_init, 3);
+  EXPECT_EQ(logs.levels.param_gradients, 4);
+  EXPECT_EQ(logs.levels.all_param_gradients, 5);
+  EXPECT_EQ(logs.levels.param_update, 6);
+  const ProfilingSettings& p = settings.profiling;
+  EXPECT_TRUE(p.cpu && p.averages && p.trace && p.chrome && p.log);
+  EXPECT_EQ(p.skip, 2);
+  EXPECT_EQ(p.wait, 3);
+  EXPECT_EQ(p.warmup, 4);
+  EXPECT_EQ(p.cycles, 5);
+  EXPECT_EQ(p.table_width, 90);
+  EXPECT_THAT(p.ranks, ElementsAre(0, 2));
+  EXPECT_TRUE(settings.skip_step && settings.debug_schedule && settings.profile_schedule);
+  EXPECT_THAT(settings.notes, testing::Contains(HasSubstr("schedule.skip_step: no update of the "
+                                                          "weights takes place")));
+  const DivergenceSettings& divergence = settings.training.divergence;
+  EXPECT_EQ(divergence.policy, DivergenceSettings::Policy::kSkip);
+  EXPECT_EQ(divergence.max_skipped, 3);
+  EXPECT_EQ(divergence.loss_threshold, 9);
+  EXPECT_EQ(divergence.loss_factor, 2);
+}
+
 TEST(Settings, ALegacySplitHasThreeParts) {
   EXPECT_EQ(
       error_of("data: {split: [1, 2, 3, 4]}"),
@@ -548,6 +705,9 @@ TEST(Plan, SaysHowProgressIsKept) {
                       "keep_every: 4}}")),
       ElementsAre("checkpoints: every 3 iterations from 1 and at the end, all are kept, and each "
                   "4th for good"));
+  EXPECT_THAT(plan_lines(made("run: {experiment_dir: x}\n"
+                              "training: {train_iters: 9, checkpoint: {seconds: 600}}")),
+              ElementsAre("checkpoints: every 600 s and at the end, the last 5 are kept"));
   EXPECT_THAT(plan_lines(made("")), IsEmpty());
 }
 
@@ -580,31 +740,6 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
        "model.distributed.optimization_dtype: expected float32, in which this program keeps "
        "weights and optimizer state, found bfloat16; write optimization_dtype: float32 or leave "
        "the key out"},
-      {"model: {multi_stage: {debug_layer_outputs: 2}}",
-       "model.multi_stage.debug_layer_outputs: logging of tensors is not supported yet by this "
-       "version; leave the key "
-       "out"},
-      {"run: {experiment_dir: x, tensor_logs: {save: true}}",
-       "run.tensor_logs.save: logging of tensors is not supported yet by this version; leave the "
-       "key out"},
-      {"model: {multi_stage: {debug_activation_memory: true}}",
-       "model.multi_stage.debug_activation_memory: logging of memory by layer is not supported yet "
-       "by this version; "
-       "leave the key out"},
-      {"schedule: {debug_schedule: true}",
-       "schedule.debug_schedule: logging of the schedule is not supported yet by this version; "
-       "leave the key out"},
-      {"schedule: {debug_send_recv: true}",
-       "schedule.debug_send_recv: logging of the schedule is not supported yet by this version; "
-       "leave the key out"},
-      {"schedule: {profile_schedule: true}",
-       "schedule.profile_schedule: logging of the schedule is not supported yet by this version; "
-       "leave the key out"},
-      {"schedule: {skip_step: true}",
-       "schedule.skip_step: a step without update is not supported yet by this version; leave the "
-       "key out"},
-      {"profiling: {cpu: true, trace: true}",
-       "profiling.cpu: profiling is not supported yet by this version; leave the key out"},
       {"pretrained: {path: x}",
        "pretrained.path: starting from a checkpoint of elsewhere is not supported yet by this "
        "version; leave the key "

@@ -49,9 +49,10 @@ TEST(Metrics, LineEqualsTheReferencesField) {
       // The log's own 320432.24 was computed from the unrounded step time.
       "320434.00 tokens/s/gpu", "Memory allocated 1,091.40 MiB", "max allocated 40,576.67 MiB",
       "reserved 1,091.40 MiB", "max reserved 40,576.67 MiB", "global max reserved 47,002.00 MiB",
-      "learning rate: 6.000e-04", "loss scale:     1", "grad norm: 0.3063", "skipped iterations:   0",
-      "nan iterations:   0", "average step time 231.56 ms", "remaining 0:00:00 ",
-      "completion 2025-03-21 21:57:24 (100.00 %)", "language model loss: 6.17838", "run: 1"};
+      "learning rate: 6.000e-04", "loss scale:     1", "grad norm: 0.3063",
+      "skipped iterations:   0", "nan iterations:   0", "average step time 231.56 ms",
+      "remaining 0:00:00 ", "completion 2025-03-21 21:57:24 (100.00 %)",
+      "language model loss: 6.17838", "run: 1"};
   auto found = fields(log_line(real_run(), now));
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -81,8 +82,9 @@ TEST(Metrics, MissingValuesPrintAsNanAndTravelAsNull) {
   m.training->grad_norm = m.training->learning_rate = Metrics::kMissing;
   m.training->run.reset();
   std::string line = log_line(m, 0);
-  for (const char* text : {"Memory allocated nan MiB", "throughput: nan tflop/s", "language model loss: nan",
-                           "grad norm: nan", "learning rate: nan", "run: None"}) {
+  for (const char* text :
+       {"Memory allocated nan MiB", "throughput: nan tflop/s", "language model loss: nan",
+        "grad norm: nan", "learning rate: nan", "run: None"}) {
     EXPECT_NE(line.find(text), std::string::npos) << text << " in " << line;
   }
   config::Node node = to_node(m, 0);
@@ -95,7 +97,8 @@ TEST(Metrics, RemainingTimeFollowsTheAverage) {
   Metrics m = real_run();
   m.iteration = 40;
   m.training->step_time_average_ms = 1000;
-  EXPECT_NE(log_line(m, 0).find("remaining 0:01:00  | completion "), std::string::npos) << log_line(m, 0);
+  EXPECT_NE(log_line(m, 0).find("remaining 0:01:00  | completion "), std::string::npos)
+      << log_line(m, 0);
   EXPECT_NE(log_line(m, 0).find("(40.00 %)"), std::string::npos);
 }
 

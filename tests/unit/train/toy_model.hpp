@@ -90,6 +90,7 @@ class ToyModel : public model::Model {
         for (int64_t i = 0; i < size(in[0]); ++i) put(out[0], i, f(in[0])[i]);
         break;
     }
+    if (layer == poison.layer && poisoned(call) && !poison.backward) put(out[0], 1, NAN);
     if (!(call.flags & FASTLLM_SAVE)) return {};
     ++c.saves;
     max_live = std::max(max_live, ++live);
@@ -122,6 +123,8 @@ class ToyModel : public model::Model {
       default:
         throw std::logic_error("no backward");
     }
+    if (layer == poison.layer && poisoned(call) && poison.backward)
+      put(gradients_[layer][0], 2, INFINITY);
   }
 
   void discard(fastllm_saved* saved) noexcept override {
@@ -136,9 +139,19 @@ class ToyModel : public model::Model {
   std::vector<Counts> counts;  // by layer
   int live = 0, max_live = 0;  // saved ones
   int fail_forward = -1;
+  // From one step to another, a layer's first output or its first gradient holds no number.
+  struct {
+    int layer = -1;
+    bool backward = false;
+    int64_t first_step = 0, last_step = 0, micro_batch = 0;
+  } poison;
   bool logits_made = false;
 
  private:
+  bool poisoned(const fastllm_call& call) const {
+    return call.step >= poison.first_step && call.step <= poison.last_step &&
+           call.micro_batch == poison.micro_batch && !(call.flags & FASTLLM_EVAL);
+  }
   // Elements of a float32, bfloat16 or float16 tensor.
   struct Floats {
     const DLTensor* t;

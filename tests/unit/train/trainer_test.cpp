@@ -12,6 +12,7 @@
 #include "core/base/cancel.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
+#include "core/train/divergence.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
 namespace fastllm::train {
@@ -60,10 +61,12 @@ class TrainerTest : public ::testing::Test {
     log::set_file({});
   }
 
-  Outcome run(int64_t stop_at_sample = -1, Phase stop_in = Phase::kTraining, int slow_ms = 0) {
+  Outcome run(int64_t stop_at_sample = -1, const std::string& stop_in = "Training",
+              int slow_ms = 0) {
     TrainerParts parts{settings, model};
-    parts.make_dataset = [=](Phase phase, int64_t samples) {
-      return std::make_shared<Counting>(samples, phase == stop_in ? stop_at_sample : -1, slow_ms);
+    parts.clock = clock;
+    parts.make_dataset = [=](const std::string& name, int64_t samples) {
+      return std::make_shared<Counting>(samples, name == stop_in ? stop_at_sample : -1, slow_ms);
     };
     return Trainer(parts).run();
   }
@@ -76,8 +79,17 @@ class TrainerTest : public ::testing::Test {
     return found;
   }
 
+  // Iteration numbers of the lines that hold the word.
+  std::vector<int> iterations(const std::string& word) const {
+    std::vector<int> found;
+    for (const std::string& line : lines(word))
+      found.push_back(std::stoi(line.substr(line.find("@ iteration") + 11)));
+    return found;
+  }
+
   TemporaryDirectory folder;
   Settings settings;
+  Clock clock;  // null: the real one
   test::ToyModel model{test::ToyOptions{}};
 };
 
@@ -95,14 +107,49 @@ TEST_F(TrainerTest, LogsAtTheIntervalWithEachLossOnceAndTheModelsMetrics) {
 }
 
 TEST_F(TrainerTest, ValidatesWhenDueAndAtTheEnd) {
-  settings.training.validation = Interval(3, 0);
-  settings.training.validation_iterations = 2;
+  settings.training.validation = {{"", Interval(3, 0), 2}};
   EXPECT_EQ(run(), Outcome::kCompleted);
   auto found = lines("PhaseType.validation @");
   ASSERT_EQ(found.size(), 2u);
   EXPECT_THAT(found[0], HasSubstr("iteration      3/"));
   EXPECT_THAT(found[1], HasSubstr("iteration      4/"));
   EXPECT_THAT(found[0], Not(HasSubstr("learning rate")));
+}
+
+TEST_F(TrainerTest, EverySetHasItsOwnIntervalAndLine) {
+  settings.training.validation = {{"", Interval(3, 0), 2}, {"code", Interval(2, 1), 1}};
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  EXPECT_THAT(iterations("PhaseType.validation @"), ElementsAre(3, 4));
+  EXPECT_THAT(iterations(" validation/code @"), ElementsAre(1, 3, 4));
+}
+
+// Seconds pass only in steps: each call of the clock is a quarter of one.
+TEST_F(TrainerTest, TimeIsAnIntervalToo) {
+  int64_t calls = 0;
+  clock = [&] { return double(calls++) / 4; };
+  settings.training.train_iters = 8;
+  settings.training.logs = Interval(std::nullopt, 0, 5.);
+  settings.training.validation = {{"timed", Interval(std::nullopt, 0, 9.), 1}};
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  const auto logged = iterations("PhaseType.training @"),
+             evaluated = iterations("validation/timed @");
+  ASSERT_GE(logged.size(), 2u);
+  EXPECT_LT(logged.size(), 8u);
+  EXPECT_GT(logged.front(), 1);
+  ASSERT_GE(evaluated.size(), 2u);
+  EXPECT_LT(evaluated.size(), logged.size() + 1);
+  EXPECT_EQ(evaluated.back(), 8);  // the end
+  // Each evaluation by time looks at the same samples, but at other weights.
+  EXPECT_LT(evaluated.front(), 8);
+}
+
+TEST_F(TrainerTest, ALimitOfTimeIsAPlannedStop) {
+  double now = 0;
+  clock = [&] { return now += 1; };
+  settings.training.train_iters = 1000;
+  settings.training.wall_clock_limit = 60;
+  EXPECT_EQ(run(), Outcome::kPlannedStop);
+  EXPECT_EQ(lines("Reached training.wall_clock_limit (60 s): stopping after iteration").size(), 1u);
 }
 
 TEST_F(TrainerTest, TestsAtTheEnd) {
@@ -126,9 +173,8 @@ TEST_F(TrainerTest, ASignalFinishesTheStepAndIsTold) {
 }
 
 TEST_F(TrainerTest, ASignalInTheLastValidationIsTold) {
-  settings.training.validation = Interval(4, 0);
-  settings.training.validation_iterations = 3;
-  EXPECT_EQ(run(6, Phase::kValidation), Outcome::kInterrupted);
+  settings.training.validation = {{"", Interval(4, 0), 3}};
+  EXPECT_EQ(run(6, "Validation"), Outcome::kInterrupted);
   EXPECT_THAT(lines("is not repeated"),
               ElementsAre(HasSubstr("The validation at iteration 4 was interrupted")));
   EXPECT_TRUE(lines("PhaseType.validation @").empty());
@@ -137,15 +183,18 @@ TEST_F(TrainerTest, ASignalInTheLastValidationIsTold) {
 TEST_F(TrainerTest, SlowDataIsTold) {
   settings.data.batch_warn_ms = 1;
   settings.training.train_iters = 1;
-  run(-1, Phase::kTraining, 5);
+  run(-1, "Training", 5);
   EXPECT_EQ(lines("Data loading took").size(), 1u);
 }
 
-TEST_F(TrainerTest, WhatIsNoNumberIsToldOnceAndCounted) {
+using Policy = DivergenceSettings::Policy;
+
+TEST_F(TrainerTest, GoingOnWithWhatIsNoNumberIsToldOnceAndCounted) {
   settings.optimizer.learning_rate.base = 1e38;
+  settings.training.divergence.policy = Policy::kContinue;
   settings.training.train_iters = 8;
   EXPECT_EQ(run(), Outcome::kCompleted);
-  EXPECT_EQ(lines("Expected finite losses and gradients").size(), 1u);
+  EXPECT_EQ(lines("diverged").size(), 1u);
   EXPECT_THAT(lines("PhaseType.training @").back(), HasSubstr("nan iterations:   2"));
 }
 
@@ -170,7 +219,7 @@ TEST_F(TrainerTest, ADynamicScaleComesDownUntilGradientsFit) {
                                           0x1p40 / std::pow(2.0, double(scales.size() - 1)))));
   EXPECT_THAT(line, HasSubstr("nan iterations:   0"));
   EXPECT_THAT(line, Not(HasSubstr("grad norm: nan")));
-  EXPECT_TRUE(lines("Expected finite losses").empty());
+  EXPECT_TRUE(lines("diverged").empty());
 }
 
 TEST_F(TrainerTest, ASkippedUpdateIsLeftOutOfTheLine) {
@@ -206,6 +255,107 @@ TEST_F(TrainerTest, AConstantScaleChangesNothingElse) {
     EXPECT_EQ(numbers(scaled[i]), numbers(plain[i]));
     EXPECT_THAT(scaled[i], HasSubstr("loss scale:   256"));
   }
+}
+
+TEST_F(TrainerTest, StopsBeforeTheUpdateAndNamesTheFirstOutputThatIsNoNumber) {
+  model.poison = {3, false, 3, 3, 1};  // block_1, in the second micro-batch of step 3
+  EXPECT_EQ(run(), Outcome::kDiverged);
+  EXPECT_THAT(
+      lines("diverged"),
+      ElementsAre(HasSubstr("Iteration 3 diverged: loss is nan. The first that is not "
+                            "finite: output hidden of layer block_1 (1 of 30 values, the "
+                            "first nan at [0, 1]) in forward of micro-batch 1. Its update "
+                            "is left out."),
+                  HasSubstr("Stopped after iteration 2 since the next diverged; there is no "
+                            "checkpoint to go on from, and its weights are untouched")));
+  EXPECT_THAT(iterations("PhaseType.training @"), ElementsAre(2));
+}
+
+TEST_F(TrainerTest, NamesTheFirstGradientThatIsNoNumber) {
+  model.poison = {2, true, 1, 1, 0};
+  EXPECT_EQ(run(), Outcome::kDiverged);
+  EXPECT_THAT(lines("diverged").at(0),
+              HasSubstr("Iteration 1 diverged: the gradient norm is inf. The first that is not "
+                        "finite: the gradient of block_0.weight of layer block_0 (1 of 36 values, "
+                        "the first inf at [0, 2])."));
+}
+
+TEST_F(TrainerTest, SkippedUpdatesAreCountedAndLeftOutOfTheMeans) {
+  settings.training.divergence.policy = Policy::kSkip;
+  settings.training.train_iters = 6;
+  settings.training.logs = Interval(3, 0);
+  model.poison = {4, false, 2, 3, 0};
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  const auto found = lines("PhaseType.training @");
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_THAT(found[0],
+              HasSubstr("grad norm: nan | skipped iterations:   2 | nan iterations:   2"));
+  EXPECT_THAT(found[0], HasSubstr("learning rate: nan"));
+  EXPECT_THAT(found[0], Not(HasSubstr("loss: nan")));
+  EXPECT_THAT(found[1], HasSubstr("skipped iterations:   0 | nan iterations:   0"));
+  const auto told = lines("diverged");
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_THAT(told[0], HasSubstr("The first that is not finite: output gated of layer gate"));
+  EXPECT_THAT(told[1], Not(HasSubstr("The first")));  // looked for once a row
+}
+
+// A skipped step is as if the weights had never seen it: the next equals that of a run without it.
+TEST_F(TrainerTest, ASkippedUpdateChangesNothing) {
+  settings.training.divergence.policy = Policy::kSkip;
+  settings.training.train_iters = 1;
+  settings.training.test_iters = 1;
+  run();
+  const std::string before = lines("PhaseType.test @").at(0);
+  settings.training.train_iters = 2;
+  model.poison = {3, false, 2, 2, 0};
+  run();
+  const std::string after = lines("PhaseType.test @").at(1);
+  const auto loss = [](const std::string& line) { return line.substr(line.find("energy: ")); };
+  EXPECT_EQ(loss(after), loss(before));
+}
+
+TEST_F(TrainerTest, TooManySkippedInARowEndTheRun) {
+  settings.training.divergence.policy = Policy::kSkip;
+  settings.training.divergence.max_skipped = 3;
+  settings.training.train_iters = 50;
+  model.poison = {3, false, 4, 50, 0};
+  EXPECT_EQ(run(), Outcome::kDiverged);
+  EXPECT_EQ(lines("Its update is left out").size(), 3u);
+  EXPECT_EQ(lines("Stopped after iteration 5").size(), 1u);  // 4 and 5 count as done without update
+}
+
+TEST_F(TrainerTest, ALossAboveItsLimitIsADivergence) {
+  settings.training.divergence.loss_threshold = 0.1;
+  EXPECT_EQ(run(), Outcome::kDiverged);
+  EXPECT_THAT(lines("Iteration 1 diverged").at(0),
+              HasSubstr("above training.divergence.loss_threshold (0.1). Its update is left out."));
+}
+
+TEST(Divergence, ComparesWithTheMeanOfRecentSteps) {
+  DivergenceSettings settings;
+  settings.loss_factor = 2;
+  Divergence divergence(settings);
+  for (int i = 0; i < 9; ++i) divergence.went_well({{"loss", 1.}});
+  EXPECT_EQ(divergence.examine({{"loss", 100.}}), "");  // too few to tell
+  divergence.went_well({{"loss", 1.}});
+  EXPECT_EQ(divergence.examine({{"loss", 1.}, {"energy", 0.9}}), "");
+  EXPECT_THAT(divergence.examine({{"loss", 1.5}, {"energy", 0.6}}),
+              HasSubstr("the loss is 2.1, more than training.divergence.loss_factor (2) times its "
+                        "mean over the last 10 steps (1)"));
+}
+
+TEST_F(TrainerTest, WithoutUpdatesNothingMoves) {
+  settings.skip_step = true;
+  settings.training.train_iters = 1;
+  settings.training.test_iters = 1;
+  run();
+  settings.training.train_iters = 5;
+  run();
+  const auto found = lines("PhaseType.test @");
+  const auto loss = [](const std::string& line) { return line.substr(line.find("energy: ")); };
+  EXPECT_EQ(loss(found.at(0)), loss(found.at(1)));
+  EXPECT_THAT(lines("PhaseType.training @").back(),
+              HasSubstr("grad norm: nan | skipped iterations:   0"));
 }
 
 TEST_F(TrainerTest, NothingToTrainIsFine) {

@@ -1,0 +1,146 @@
+// fastllm-host evaluate --plugin gpt WHAT: the validation sets and the test set on a checkpoint, no
+// training. WHAT: a configuration, or the folder of an experiment, of a run or of a checkpoint.
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+
+#include "apps/host/commands/commands.hpp"
+#include "apps/host/job.hpp"
+#include "apps/host/run.hpp"
+#include "core/base/cancel.hpp"
+#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
+#include "core/checkpoint/finder.hpp"
+#include "core/checkpoint/loader.hpp"
+#include "core/checkpoint/provenance.hpp"
+#include "core/checkpoint/training_state.hpp"
+#include "core/plugin/stage_tables.hpp"
+#include "core/train/evaluation_run.hpp"
+
+namespace fastllm::host {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a folder on the command line stands for.
+struct Source {
+  fs::path config, experiment;
+  std::optional<fs::path> checkpoint;  // none: the newest
+};
+
+bool is_checkpoints_folder(const fs::path& path) {
+  return path.filename() == "checkpoint" || path.filename() == "checkpoints";
+}
+
+Source source_of(const fs::path& given) {
+  fs::path folder = fs::absolute(given).lexically_normal();
+  if (folder.filename().empty()) folder = folder.parent_path();  // a slash at the end
+  if (is_checkpoints_folder(folder.parent_path())) {
+    const fs::path experiment = folder.parent_path().parent_path();
+    return {experiment / "config.yaml", experiment, folder};
+  }
+  if (path_exists(folder / "metrics.jsonl"))
+    return {folder / "config.yaml", folder.parent_path().parent_path(), {}};
+  if (path_exists(folder / "config.yaml")) return {folder / "config.yaml", folder, {}};
+  throw Error(
+      Status::kInvalid,
+      fmt::format("expected the folder of an experiment, of one of its runs or of one of its "
+                  "checkpoints, found no config.yaml in {}; name such a folder, or a "
+                  "configuration file",
+                  given.string()));
+}
+
+checkpoint::Found find_checkpoint(const fs::path& experiment,
+                                  const std::optional<fs::path>& chosen) {
+  if (chosen) {
+    if (std::string lacks = checkpoint::what_it_lacks(*chosen); !lacks.empty()) {
+      throw Error(Status::kInvalid,
+                  fmt::format("expected a complete checkpoint at {}, found that it lacks {}",
+                              chosen->string(), lacks));
+    }
+    for (const checkpoint::Found& found : checkpoint::scan(chosen->parent_path()).complete)
+      if (found.path.filename() == chosen->filename()) return found;
+    throw Error(
+        Status::kInvalid,
+        fmt::format("expected a folder named after its iteration, found {}", chosen->string()));
+  }
+  for (const char* name : {"checkpoint", "checkpoints"})
+    if (auto found = checkpoint::find_latest(experiment / name)) return *found;
+  throw Error(Status::kInvalid,
+              fmt::format("expected a checkpoint in {} to evaluate, found none; train with "
+                          "training.checkpoint.interval set, or name another folder",
+                          experiment.string()));
+}
+
+// Weights alone. Gives the iterations they were trained for.
+int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& store) {
+  log::info(fmt::format("Loading checkpoint from iteration {}...", found.iteration));
+  checkpoint::FlatStates states = checkpoint::states_of(store);
+  states.states.resize(1);
+  const checkpoint::ModelIdentity identity = job.identity();
+  checkpoint::load({.format = job.registry().format("distributed"),
+                    .path = found.path,
+                    .states = states,
+                    .model = identity,
+                    .stages = plugin::stages_table()});
+  store.invalidate();
+  return found.iteration;
+}
+
+}  // namespace
+
+int run_evaluate(const Options& given, const std::string& command_line) {
+  const auto started = std::chrono::steady_clock::now();
+  install_stop_handlers();
+  Options options = given;
+  std::optional<fs::path> chosen;
+  if (fs::is_directory(options.config_file)) {
+    const Source source = source_of(options.config_file);
+    options.config_file = source.config.string();
+    // Where the experiment is now, not where it was when it was trained.
+    options.overrides.insert(
+        options.overrides.begin(),
+        "run.experiment_dir=" + config::to_json(config::Node::text(source.experiment.string())));
+    chosen = source.checkpoint;
+  }
+  Job job(options);
+  try {
+    job.resolve();
+  } catch (const Error&) {
+    if (job.configuration().size() > 0) print_configuration(job, command_line, options.verbosity);
+    throw;
+  }
+  const train::Settings& settings = job.settings();
+  log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
+                  int(settings.distributed.world_size), log::Level::kInfo});
+  if (options.validate) {
+    print_configuration(job, command_line, options.verbosity);
+    return kDone;
+  }
+  if (!settings.run.experiment_dir) {
+    throw Error(
+        Status::kInvalid,
+        "run.experiment_dir: expected the folder with the checkpoint to evaluate, found null; "
+        "set it, or name the folder instead of a configuration");
+  }
+  const checkpoint::Found found = find_checkpoint(*settings.run.experiment_dir, chosen);
+  if (settings.run.threads) omp_set_num_threads(int(*settings.run.threads));
+  // No lock: a training may go on in the same experiment; a run's folder is made by one of them.
+  std::optional<train::RunDirectory> run =
+      open_run_folder(job, command_line, options.verbosity, false);
+  RunningJob running(job);
+  train::TrainerParts parts = trainer_parts(job, &*run, started);
+  parts.memory_ready = [&](shard::Store& store) { running.memory_is(store); };
+  const train::Outcome outcome = train::run_evaluation(
+      parts, [&](shard::Store& store) { return load_weights(job, found, store); },
+      [&](const train::Datasets& datasets) {
+        checkpoint::write_provenance(run->run(), make_provenance(job, datasets));
+      });
+  return outcome == train::Outcome::kInterrupted ? kInterrupted : kDone;
+}
+
+}  // namespace fastllm::host

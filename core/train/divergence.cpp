@@ -1,0 +1,138 @@
+#include "core/train/divergence.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "core/base/tensor_values.hpp"
+#include "core/train/parameter_views.hpp"
+
+namespace fastllm::train {
+namespace {
+
+constexpr size_t kMeanSteps = 50;    // loss_factor is measured by the mean of so many good steps
+constexpr size_t kFewestSteps = 10;  // and not before there are so many
+
+double sum(const std::map<std::string, double>& losses) {
+  double total = 0;
+  for (const auto& [name, value] : losses) total += value;
+  return total;
+}
+
+// "3 of 512 values, the first nan at [0, 17]"; nullopt: all are finite.
+std::optional<std::string> non_finite(const DLTensor& tensor) {
+  const TensorValues values(tensor);
+  int64_t count = 0, first = 0;
+  for (int64_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    if (count == 0) first = i;
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  return fmt::format("{} of {} values, the first {} at {}", count, values.size(), values[first],
+                     values.position(first));
+}
+
+// The first parameter in that state with a value that is not finite; reverse: looks from the last
+// one up, as backward makes them.
+std::string find_parameter(shard::Store& store, const std::string& state, bool reverse) {
+  const model::Description& d = store.layout().description();
+  std::vector<ParameterView> views = parameter_views(store, state);
+  if (reverse) std::reverse(views.begin(), views.end());
+  for (const ParameterView& view : views) {
+    const model::Parameter& p = d.parameters[size_t(view.parameter)];
+    if (auto found = non_finite(view.tensor)) {
+      return fmt::format("{}{} of layer {} ({})",
+                         state == "weights" ? "weight " : "the gradient of ", p.name,
+                         d.layers[size_t(p.first_layer)].name, *found);
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Divergence::examine(const std::map<std::string, double>& losses) const {
+  for (const auto& [name, value] : losses)
+    if (!std::isfinite(value)) return fmt::format("{} is {}", name, value);
+  const double total = sum(losses);
+  if (settings_.loss_threshold && total > *settings_.loss_threshold) {
+    return fmt::format("the loss is {:.6g}, above training.divergence.loss_threshold ({:.6g})",
+                       total, *settings_.loss_threshold);
+  }
+  if (settings_.loss_factor && recent_.size() >= kFewestSteps &&
+      total > *settings_.loss_factor * mean()) {
+    return fmt::format(
+        "the loss is {:.6g}, more than training.divergence.loss_factor ({:.6g}) times "
+        "its mean over the last {} steps ({:.6g})",
+        total, *settings_.loss_factor, recent_.size(), mean());
+  }
+  return "";
+}
+
+std::string Divergence::examine_norm(double gradient_norm) {
+  return std::isfinite(gradient_norm) ? "" : fmt::format("the gradient norm is {}", gradient_norm);
+}
+
+bool Divergence::ends_run(int64_t skipped_in_a_row) const {
+  switch (settings_.policy) {
+    case DivergenceSettings::Policy::kStop:
+      return true;
+    case DivergenceSettings::Policy::kSkip:
+      return skipped_in_a_row >= settings_.max_skipped;
+    case DivergenceSettings::Policy::kContinue:
+      return false;
+  }
+  return true;
+}
+
+void Divergence::went_well(const std::map<std::string, double>& losses) {
+  if (!settings_.loss_factor) return;
+  recent_.push_back(sum(losses));
+  if (recent_.size() > kMeanSteps) recent_.pop_front();
+}
+
+double Divergence::mean() const {
+  return std::accumulate(recent_.begin(), recent_.end(), 0.0) / double(recent_.size());
+}
+
+bool Divergence::has_non_finite(const std::map<std::string, double>& losses) {
+  for (const auto& [name, value] : losses)
+    if (!std::isfinite(value)) return true;
+  return false;
+}
+
+std::string find_non_finite(Workspace& w, const StepInput& step) {
+  std::string first = find_parameter(w.store, "weights", false);
+  if (first.empty()) {
+    std::map<std::string, int> seen;  // outputs in forward: the n-th time is micro-batch n
+    auto observer = std::exchange(
+        w.executor.observer, [&](const std::string& name, const DLTensor& tensor, bool backward) {
+          if (!first.empty()) return;
+          const int micro_batch = seen[(backward ? "d " : "") + name]++;
+          auto found = non_finite(tensor);
+          if (!found) return;
+          const size_t dot = name.rfind('.');
+          first = fmt::format("{} {} of layer {} ({}) in {} of micro-batch {}",
+                              backward ? "the gradient of output" : "output", name.substr(dot + 1),
+                              name.substr(0, dot), *found, backward ? "backward" : "forward",
+                              micro_batch);
+        });
+    try {
+      w.executor.train(step, w.training_schedule);
+    } catch (...) {
+      w.executor.observer = std::move(observer);
+      throw;
+    }
+    w.executor.observer = std::move(observer);
+  }
+  if (first.empty()) first = find_parameter(w.store, "grads", true);
+  if (!first.empty()) return "The first that is not finite: " + first + ".";
+  return "Repeating the step gave finite numbers alone, so memory or processor may be faulty.";
+}
+
+}  // namespace fastllm::train

@@ -1,0 +1,47 @@
+#include "core/train/step_batches.hpp"
+
+#include <fmt/format.h>
+
+#include "core/base/log.hpp"
+#include "core/base/profile.hpp"
+#include "core/base/text.hpp"
+
+namespace fastllm::train {
+
+data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
+                                   int64_t predicted_tokens, int64_t first_sample) {
+  data::LoaderOptions o;
+  o.first_sample = first_sample;
+  o.micro_batch_size = settings.batch.micro_batch_size;
+  o.sequence_length = settings.batch.sequence_length;
+  o.predicted_tokens = predicted_tokens;
+  o.vocab_size = vocab_size;
+  o.cross_document_attention = settings.batch.cross_document_attention;
+  o.threads = settings.training.num_workers;
+  o.prefetch = settings.training.prefetch_factor;
+  o.sample_warn_ms = settings.data.sample_warn_ms;
+  return o;
+}
+
+StepBatches next_batches(data::Loader& loader, const Settings& settings, int64_t step,
+                         const Clock& clock) {
+  const profile::Span span("wait", "data");
+  const double begin = clock();
+  StepBatches batches;
+  for (int64_t i = 0; i < settings.batch.sequential_micro_batches; ++i) {
+    batches.owned.push_back(loader.next());
+    const data::Batch& batch = *batches.owned.back();
+    batches.input.micro_batches.push_back(&batch);
+    batches.input.valid_labels += batch.valid_labels;
+    batches.input.further_valid_labels.resize(batch.further_labels.size());
+    for (size_t k = 0; k < batch.further_labels.size(); ++k)
+      batches.input.further_valid_labels[k] += batch.further_labels[k].valid;
+  }
+  batches.input.step = step;
+  const double took_ms = (clock() - begin) * 1000;
+  if (took_ms > settings.data.batch_warn_ms)
+    log::warning(fmt::format("Data loading took {} ms", with_commas(took_ms, 2)));
+  return batches;
+}
+
+}  // namespace fastllm::train
