@@ -93,16 +93,4 @@ std::string TensorValues::position(int64_t index) const {
   return fmt::format("[{}]", fmt::join(at, ", "));
 }
 
-std::string dtype_text(DLDataType type) {
-  const char* name = type.code == kDLFloat    ? "float"
-                     : type.code == kDLBfloat ? "bfloat"
-                     : type.code == kDLInt    ? "int"
-                     : type.code == kDLUInt   ? "uint"
-                     : type.code == kDLBool   ? "bool"
-                                              : "type";
-  if (type.code == kDLBool && type.bits == 8 && type.lanes == 1) return name;
-  return type.lanes == 1 ? fmt::format("{}{}", name, int(type.bits))
-                         : fmt::format("{}{}x{}", name, int(type.bits), int(type.lanes));
-}
-
 }  // namespace fastllm

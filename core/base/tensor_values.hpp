@@ -30,7 +30,4 @@ class TensorValues {
   bool dense_ = true;
 };
 
-// "float32", "bfloat16", "int64", ...
-std::string dtype_text(DLDataType type);
-
 }  // namespace fastllm

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "core/base/log.hpp"
+#include "core/base/tensor.hpp"
 #include "core/base/tensor_values.hpp"
 #include "core/base/text.hpp"
 #include "core/train/parameter_views.hpp"
