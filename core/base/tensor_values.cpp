@@ -59,11 +59,15 @@ double read(DLDataType type, const std::byte* at) {
 
 }  // namespace
 
+bool TensorValues::can_read(const DLTensor& tensor) {
+  return readable(tensor.dtype) && tensor.device.device_type == kDLCPU;
+}
+
 TensorValues::TensorValues(const DLTensor& tensor)
     : data_(static_cast<const std::byte*>(tensor.data) + tensor.byte_offset),
       dtype_(tensor.dtype),
       shape_(tensor.shape, tensor.shape + tensor.ndim) {
-  if (!readable(dtype_) || tensor.device.device_type != kDLCPU) {
+  if (!can_read(tensor)) {
     throw Error(
         Status::kUnsupported,
         fmt::format("expected a tensor of numbers in CPU memory, found {}{}", dtype_text(dtype_),

@@ -12,7 +12,8 @@ namespace fastllm {
 
 class TensorValues {
  public:
-  // Borrows the tensor and its data. A type it cannot read: Error(kUnsupported).
+  static bool can_read(const DLTensor& tensor);
+  // Borrows the tensor and its data. One that it cannot read: Error(kUnsupported).
   explicit TensorValues(const DLTensor& tensor);
   int64_t size() const { return size_; }
   // index: row-major, in [0, size()).

@@ -25,6 +25,7 @@ double sum(const std::map<std::string, double>& losses) {
 
 // "3 of 512 values, the first nan at [0, 17]"; nullopt: all are finite.
 std::optional<std::string> non_finite(const DLTensor& tensor) {
+  if (!TensorValues::can_read(tensor)) return std::nullopt;
   const TensorValues values(tensor);
   int64_t count = 0, first = 0;
   for (int64_t i = 0; i < values.size(); ++i) {

@@ -95,7 +95,8 @@ TensorRecord make_record(const std::string& name, const DLTensor& tensor, int le
   record.dtype = dtype_text(tensor.dtype);
   record.device = "cpu";
   record.shape.assign(tensor.shape, tensor.shape + tensor.ndim);
-  if (level >= 2) fill_statistics(record, TensorValues(tensor), level);
+  if (level >= 2 && TensorValues::can_read(tensor))
+    fill_statistics(record, TensorValues(tensor), level);
   return record;
 }
 
