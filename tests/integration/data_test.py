@@ -84,8 +84,6 @@ class DataKinds(HostTest):
         set_file.write_text("type: memmap\npath: tiny\n")
         for definition in ({"type": "concatenated_memmap", "path": str(folder)},
                            {"type": "file", "path": str(set_file)},
-                           {"type": "slice", "begin": 0, "end": 1, "dataset": self.memmap()},
-                           {"type": "sampled", "dataset": self.memmap(), "sampling": {"shuffle": "epoch"}},
                            {"type": "concatenated", "datasets": [{"type": "memmap", "path": str(folder / name)} for name in "ab"]}):
             with self.subTest(definition["type"]):
                 self.assertEqual(self.losses(definition)[0], expected)
