@@ -1,6 +1,10 @@
-// From the calls of the C table to layers: views of the host's tensors in, nothing copied.
-// Every call runs without autograd: layers write their own gradients.
+// From the calls of the C table to layers: views of the host's tensors in, and nothing copied in
+// float32. Layers compute in float32 alone: in a 16-bit training type their inputs and weights are
+// widened before the call and their outputs rounded after it, so a value is rounded once on its way
+// from layer to layer. Every call runs without autograd: layers write their own gradients.
 #include "model.hpp"
+
+#include <ATen/ops/empty_like.h>
 
 #include "fields.hpp"
 #include "layers/block.hpp"
@@ -17,6 +21,44 @@ Tensors views(const DLTensor* const* tensors, int count) {
     result.push_back(sdk::view_or_undefined(tensors ? tensors[i] : nullptr));
   return result;
 }
+
+bool narrow(const at::Tensor& tensor) {
+  return tensor.defined() &&
+         (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
+}
+
+Tensors widened(Tensors tensors) {
+  for (at::Tensor& tensor : tensors)
+    if (narrow(tensor)) tensor = tensor.to(at::kFloat);
+  return tensors;
+}
+
+// What a layer writes: the host's tensors, or float32 ones in place of those of 16 bits.
+class Written {
+ public:
+  explicit Written(Tensors host) : host_(std::move(host)), wide_(host_) {
+    for (at::Tensor& tensor : wide_)
+      if (narrow(tensor)) tensor = at::empty_like(tensor, at::kFloat);
+  }
+  const Tensors& tensors() const { return wide_; }
+  void round() {
+    for (size_t i = 0; i < host_.size(); ++i)
+      if (narrow(host_[i])) host_[i].copy_(wide_[i]);
+  }
+
+ private:
+  Tensors host_, wide_;
+};
+
+// Copies of 16-bit parameters live as long as a call, also when it fails.
+class CopiesOfCall {
+ public:
+  explicit CopiesOfCall(Parameters& parameters) : parameters_(parameters) {}
+  ~CopiesOfCall() { parameters_.drop_copies(); }
+
+ private:
+  Parameters& parameters_;
+};
 
 std::string layer_name(size_t index) { return "layers." + std::to_string(index); }
 
@@ -70,14 +112,23 @@ sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTe
                                     DLTensor* const* outputs) {
   const sdk::ComputeGuard guard;
   Layer& l = layer(index);
-  return l.forward(call, views(inputs, l.inputs()), views(outputs, l.outputs()));
+  const CopiesOfCall copies(l.parameters);
+  Written written(views(outputs, l.outputs()));
+  auto saved = l.forward(call, widened(views(inputs, l.inputs())), written.tensors());
+  written.round();
+  return saved;
 }
 
 void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer saved,
                         const DLTensor* const* d_outputs, DLTensor* const* d_inputs) {
   const sdk::ComputeGuard guard;
   Layer& l = layer(index);
-  l.backward(call, *saved, views(d_outputs, l.outputs()), views(d_inputs, l.inputs()));
+  const CopiesOfCall copies(l.parameters);
+  Written written(views(d_inputs, l.inputs()));
+  l.parameters.open_gradients(call);
+  l.backward(call, *saved, widened(views(d_outputs, l.outputs())), written.tensors());
+  l.parameters.close_gradients();
+  written.round();
 }
 
 sdk::Flops GptModel::flops(int index, int64_t batch, int64_t sequence) const {

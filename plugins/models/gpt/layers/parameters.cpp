@@ -3,6 +3,7 @@
 #include "layers/parameters.hpp"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
 
@@ -18,10 +19,11 @@ std::string shape_text(const int64_t* sizes, size_t dims) {
 }
 
 at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, const char* what) {
-  if (sdk::scalar_type(tensor.dtype) != at::kFloat) {
-    sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected a float32 " + what + ", found " +
-                                       sdk::dtype_name(tensor.dtype) +
-                                       "; set distributed.training_dtype to float32");
+  const at::ScalarType type = sdk::scalar_type(tensor.dtype);
+  if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) {
+    sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected a float32, bfloat16 or float16 " +
+                                       what + ", found " + sdk::dtype_name(tensor.dtype) +
+                                       "; set model.distributed.training_dtype to one of them");
   }
   const auto dims = static_cast<size_t>(tensor.ndim);
   if (!std::equal(declared.shape.begin(), declared.shape.end(), tensor.shape,
@@ -54,6 +56,39 @@ void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients
       bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient");
   }
   bound_ = std::move(bound);
+}
+
+const at::Tensor& Parameters::operator[](int index) const {
+  const Bound& bound = bound_[size_t(index)];
+  if (bound.weight.scalar_type() == at::kFloat) return bound.weight;
+  if (!bound.wide_weight.defined()) bound.wide_weight = bound.weight.to(at::kFloat);
+  return bound.wide_weight;
+}
+
+const at::Tensor& Parameters::gradient(int index) const {
+  const Bound& bound = bound_[size_t(index)];
+  return bound.wide_gradient.defined() ? bound.wide_gradient : bound.gradient;
+}
+
+void Parameters::open_gradients(const sdk::Call& call) {
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    Bound& bound = bound_[i];
+    if (!bound.gradient.defined() || bound.gradient.scalar_type() == at::kFloat) continue;
+    bound.wide_gradient = call.overwrites(int(i)) ? at::empty_like(bound.gradient, at::kFloat)
+                                                  : bound.gradient.to(at::kFloat);
+  }
+}
+
+void Parameters::close_gradients() {
+  for (Bound& bound : bound_)
+    if (bound.wide_gradient.defined()) bound.gradient.copy_(bound.wide_gradient);
+}
+
+void Parameters::drop_copies() {
+  for (Bound& bound : bound_) {
+    bound.wide_weight.reset();
+    bound.wide_gradient.reset();
+  }
 }
 
 void Gradients::product(int index, const at::Tensor& left, const at::Tensor& right,

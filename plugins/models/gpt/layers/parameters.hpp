@@ -1,6 +1,7 @@
 // The parameters of one layer: declared once, bound to the host's memory, and the only way to their
 // gradients. A gradient is written where it belongs: overwritten or added to as the call says, and
-// not computed at all when frozen.
+// not computed at all when frozen. Layers see float32 whatever the host's memory holds: weights and
+// gradient buffers of 16 bits are copied for the time of a call.
 #pragma once
 
 #include <fastllm/model.hpp>
@@ -15,17 +16,27 @@ class Parameters {
   // Returns the parameter's number in the layer.
   int add(sdk::Parameter declaration);
   void describe(const sdk::Sink& sink) const;
-  // Refuses shapes and types other than declared: float32, whole on this rank.
+  // Refuses other shapes than declared, whole on this rank, and types other than float32, bfloat16
+  // and float16.
   void bind(const DLTensor* const* weights, DLTensor* const* gradients);
 
-  const at::Tensor& operator[](int index) const { return bound_[size_t(index)].weight; }
+  // The weight, float32. A copy of a 16-bit one is made at its first use in a call.
+  const at::Tensor& operator[](int index) const;
   // False: frozen, or no training. Its gradient must not be computed.
   bool trainable(int index) const { return index >= 0 && bound_[size_t(index)].gradient.defined(); }
-  const at::Tensor& gradient(int index) const { return bound_[size_t(index)].gradient; }
+  // Where the gradient is written or added to, float32. In a backward call only.
+  const at::Tensor& gradient(int index) const;
+
+  // Around a call (model.cpp). Gradient buffers of 16 bits: before backward the copy that is
+  // written or added to; after it, its rounded content.
+  void open_gradients(const sdk::Call& call);
+  void close_gradients();
+  void drop_copies();
 
  private:
   struct Bound {
-    at::Tensor weight, gradient;
+    at::Tensor weight, gradient;                    // the host's
+    mutable at::Tensor wide_weight, wide_gradient;  // float32; undefined: the host's are, or none
   };
   std::vector<sdk::Parameter> declared_;
   std::vector<Bound> bound_;
