@@ -4,7 +4,9 @@
 //   parity_runner PLUGIN FOLDER
 //
 // FOLDER/job.json: {"base_model": {..}, "samples": B, "sequence": S, "micro_batch": samples in one,
-// "recompute": bool, "predictions": labels a position has, 1 if missing}
+// "recompute": bool, "predictions": labels a position has, 1 if missing; and where other than
+// float32, true and 1: "training_dtype", "full_precision_gradients", "loss_scale", which stays in
+// the gradients}
 // FOLDER/{tokens,labels,labels_2 ..}.i64, FOLDER/weights/NAME.f32: raw little-endian, row-major.
 // Writes FOLDER/losses.json (means over valid labels), logits.f32 (head by head), gradients/NAME.f32
 // of trainable parameters, frozen.txt. NAME of a weight that is missing, or of another size, is an
@@ -19,9 +21,11 @@
 #include <numeric>
 
 #include "core/base/error.hpp"
+#include "core/base/tensor.hpp"
 #include "core/config/resolve.hpp"
 #include "core/model/schedule.hpp"
 #include "core/plugin/registry.hpp"
+#include "core/shard/elements.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
 #include "core/train/executor.hpp"
@@ -116,7 +120,12 @@ void run(const std::string& plugin_path, const fs::path& folder) {
   auto model = factory.create(*resolved.find("base_model"));
 
   const shard::Layout layout(model->description(), {}, {});
-  shard::Store store(layout, 0, {});
+  shard::StoreOptions options;
+  const auto training = compute_dtype(job.value("training_dtype", "float32"));
+  if (!training) throw Error(Status::kInvalid, "job.json: training_dtype is no type to train in");
+  options.training = *training;
+  options.full_precision_gradients = job.value("full_precision_gradients", true);
+  shard::Store store(layout, 0, options);
   for_each_piece(layout, "weights", [&](const std::string& name, int64_t begin, int64_t count) {
     const auto values = read_array<float>(folder / "weights" / (name + ".f32"), count);
     std::ranges::copy(values, store.flat_data("weights") + begin);
@@ -129,9 +138,10 @@ void run(const std::string& plugin_path, const fs::path& folder) {
     if (backward || !name.ends_with(".logits")) return;
     const int64_t count =
         std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
-    const auto* values =
-        reinterpret_cast<const float*>(static_cast<const char*>(tensor.data) + tensor.byte_offset);
-    logits[name].insert(logits[name].end(), values, values + count);
+    std::vector<float>& values = logits[name];
+    values.resize(values.size() + size_t(count));
+    shard::copy(values.data() + values.size() - count, kFloat32,
+                static_cast<const char*>(tensor.data) + tensor.byte_offset, tensor.dtype, count);
   };
   const auto batches = make_batches(folder, job);
   train::StepInput input;
@@ -142,6 +152,7 @@ void run(const std::string& plugin_path, const fs::path& folder) {
     for (size_t k = 0; k < batch.further_labels.size(); ++k)
       input.further_valid_labels[k] += batch.further_labels[k].valid;
   }
+  input.loss_scale = job.value("loss_scale", 1.0);
   const auto schedule =
       model::make_schedule(train::schedule_options(store, int(batches.size()), 1, true));
   const auto output = executor.train(input, schedule);
