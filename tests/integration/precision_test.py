@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from support import HostTest, allocation_lines, read_metrics, read_safetensors, run_host
+from support import BUILD, HostTest, allocation_lines, overrides, read_metrics, read_safetensors, run_host
 
 from memory_table import Model, log_lines, tables  # tests/fixtures, which support puts in the path
 
@@ -120,6 +120,14 @@ class Precision(HostTest):
             losses = [[m["language_model_loss"] for m in metrics] for metrics, _ in runs]
             self.assertEqual(*losses)
             self.assertEqual(self.weights(f"{dtype}-False", 10), self.weights(f"{dtype}-True", 10))
+
+    def test_a_plugin_that_computes_in_float32_alone_says_so(self):
+        plugin, = BUILD.rglob("libfastllm_cmlp.so")
+        arguments = {"data.datasets.Training": {"type": "memmap", "path": str(self.data)}, "training.train_iters": 2,
+                     "batch.sequence_length": 32, "model.base_model.vocab_size": 64, TYPE: "bfloat16"}
+        self.assert_error(run_host("--plugin", plugin, *overrides(arguments)), "plugin cmlp",
+                          "layer 0 bind: expected float32 on the CPU for weights and gradients",
+                          "set model.distributed.training_dtype to float32")
 
     def test_a_constant_scale_is_checked_in_any_type(self):
         plain, _ = self.train("plain", 10)

@@ -340,6 +340,7 @@ class Reader {
     config_.init_mlp_2 = read_init(at, "_mlp_2", output, all.maximum, all.minimum);
     config_.init_embedding = read_init("", "_embed", all.deviation, all.maximum, all.minimum);
     config_.random_bias = node_.get<bool>("transformer.random_bias_init");
+    config_.full_precision_residual = node_.get<bool>("transformer.full_precision_residual");
   }
 
   double scale(const std::string& path) { return node_.optional<double>(path).value_or(kNone); }

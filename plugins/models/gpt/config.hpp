@@ -71,6 +71,7 @@ struct GptConfig {
 
   Init init_qkv, init_attention_output, init_mlp_1, init_mlp_2, init_embedding;
   bool random_bias = false;
+  bool full_precision_residual = false;  // hidden states between layers are float32
   double mlp_scale, attention_scale, embeddings_scale, output_scale, norm_scale;
 
   int64_t query_width() const { return heads * head_width; }

@@ -4,8 +4,6 @@
 // from layer to layer. Every call runs without autograd: layers write their own gradients.
 #include "model.hpp"
 
-#include <ATen/ops/empty_like.h>
-
 #include "fields.hpp"
 #include "layers/block.hpp"
 #include "layers/embedding.hpp"
@@ -27,9 +25,9 @@ bool narrow(const at::Tensor& tensor) {
          (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
 }
 
-Tensors widened(Tensors tensors) {
+Tensors all_widened(Tensors tensors) {
   for (at::Tensor& tensor : tensors)
-    if (narrow(tensor)) tensor = tensor.to(at::kFloat);
+    if (narrow(tensor)) tensor = widened(tensor);
   return tensors;
 }
 
@@ -38,7 +36,7 @@ class Written {
  public:
   explicit Written(Tensors host) : host_(std::move(host)), wide_(host_) {
     for (at::Tensor& tensor : wide_)
-      if (narrow(tensor)) tensor = at::empty_like(tensor, at::kFloat);
+      if (narrow(tensor)) tensor = empty_as(tensor);
   }
   const Tensors& tensors() const { return wide_; }
   void round() {
@@ -114,7 +112,7 @@ sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTe
   Layer& l = layer(index);
   const CopiesOfCall copies(l.parameters);
   Written written(views(outputs, l.outputs()));
-  auto saved = l.forward(call, widened(views(inputs, l.inputs())), written.tensors());
+  auto saved = l.forward(call, all_widened(views(inputs, l.inputs())), written.tensors());
   written.round();
   return saved;
 }
@@ -126,7 +124,7 @@ void GptModel::backward(int index, const sdk::Call& call, sdk::SavedPointer save
   const CopiesOfCall copies(l.parameters);
   Written written(views(d_inputs, l.inputs()));
   l.parameters.open_gradients(call);
-  l.backward(call, *saved, widened(views(d_outputs, l.outputs())), written.tensors());
+  l.backward(call, *saved, all_widened(views(d_outputs, l.outputs())), written.tensors());
   l.parameters.close_gradients();
   written.round();
 }

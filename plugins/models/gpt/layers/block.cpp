@@ -29,10 +29,10 @@ Block::Block(const GptConfig& config, const std::string& prefix, int64_t number,
       mlp_(parameters, config, prefix + ".mlp") {}
 
 void Block::describe_ports(const sdk::Sink& sink) const {
-  sink.input(hidden_port(config_.hidden));
+  sink.input(hidden_port(config_.hidden, config_.full_precision_residual));
   sink.input(ranges_port());
   if (rotary_) sink.input(batch_port("positions"));
-  auto hidden = hidden_port(config_.hidden);
+  auto hidden = hidden_port(config_.hidden, config_.full_precision_residual);
   hidden.name = output_;
   sink.output(hidden);
 }

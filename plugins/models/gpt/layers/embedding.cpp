@@ -45,7 +45,7 @@ Embedding::Embedding(const GptConfig& config) : config_(config) {
 void Embedding::describe_ports(const sdk::Sink& sink) const {
   sink.input(batch_port("tokens"));
   if (positions_ >= 0) sink.input(batch_port("positions"));
-  sink.output(hidden_port(config_.hidden));
+  sink.output(hidden_port(config_.hidden, config_.full_precision_residual));
 }
 
 sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs,

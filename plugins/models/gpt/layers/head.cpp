@@ -52,7 +52,7 @@ Head::Head(const GptConfig& config, const std::string& prefix, int64_t distance,
       norm_(parameters, config, prefix + ".final_norm") {}
 
 void Head::describe_ports(const sdk::Sink& sink) const {
-  auto hidden = hidden_port(config_.hidden);
+  auto hidden = hidden_port(config_.hidden, config_.full_precision_residual);
   hidden.name = input_;
   sink.input(hidden);
   sink.input(batch_port(distance_ == 1 ? "labels" : "labels_" + std::to_string(distance_)));

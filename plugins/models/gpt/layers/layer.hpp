@@ -32,9 +32,11 @@ class Layer {
   Parameters parameters;
 };
 
-// Hidden states between layers, [batch, sequence, hidden].
-inline sdk::Port hidden_port(int64_t hidden) {
-  return {.name = "hidden", .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE, hidden}};
+// Hidden states between layers, [batch, sequence, hidden], in the compute type, or float32 in any.
+inline sdk::Port hidden_port(int64_t hidden, bool full_precision) {
+  return {.name = "hidden",
+          .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE, hidden},
+          .dtype = full_precision ? sdk::kFloat32 : DLDataType{0, 0, 1}};
 }
 // tokens, labels, positions: int64 [batch, sequence] from the data loader.
 inline sdk::Port batch_port(const std::string& name) {
@@ -58,6 +60,8 @@ inline at::Tensor flat(const at::Tensor& tensor) { return tensor.view({-1, tenso
 // nothing from the system. Without a host (tests of single layers) LibTorch's own.
 at::Tensor empty(at::IntArrayRef sizes);
 inline at::Tensor empty_as(const at::Tensor& tensor) { return empty(tensor.sizes()); }
+// A float32 copy.
+inline at::Tensor widened(const at::Tensor& tensor) { return empty_as(tensor).copy_(tensor); }
 
 // Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value
 // and its place.

@@ -3,11 +3,11 @@
 #include "layers/parameters.hpp"
 
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "kernels/row_sum.hpp"
+#include "layers/layer.hpp"
 
 namespace fastllm::gpt {
 namespace {
@@ -61,7 +61,7 @@ void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients
 const at::Tensor& Parameters::operator[](int index) const {
   const Bound& bound = bound_[size_t(index)];
   if (bound.weight.scalar_type() == at::kFloat) return bound.weight;
-  if (!bound.wide_weight.defined()) bound.wide_weight = bound.weight.to(at::kFloat);
+  if (!bound.wide_weight.defined()) bound.wide_weight = widened(bound.weight);
   return bound.wide_weight;
 }
 
@@ -74,8 +74,8 @@ void Parameters::open_gradients(const sdk::Call& call) {
   for (size_t i = 0; i < bound_.size(); ++i) {
     Bound& bound = bound_[i];
     if (!bound.gradient.defined() || bound.gradient.scalar_type() == at::kFloat) continue;
-    bound.wide_gradient = call.overwrites(int(i)) ? at::empty_like(bound.gradient, at::kFloat)
-                                                  : bound.gradient.to(at::kFloat);
+    bound.wide_gradient =
+        call.overwrites(int(i)) ? empty(bound.gradient.sizes()) : widened(bound.gradient);
   }
 }
 
