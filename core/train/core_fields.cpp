@@ -261,7 +261,8 @@ void add_training(Schema& schema) {
       "training",
       {choice("divergence.policy", "stop", kExpert, {"stop", "skip", "continue"},
               "stop: end the run before the update, with exit code 4; skip: leave the update out; "
-              "continue: update even so, and save nothing any more."),
+              "continue: update even so, and after a value that is no number save nothing any "
+              "more."),
        above(0, integer("divergence.max_skipped", "10", kExpert,
                         "With skip: so many updates left out in a row end the run.")),
        nullable("no limit", real("divergence.loss_threshold", "null", kExpert,

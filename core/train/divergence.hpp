@@ -4,7 +4,8 @@
 //   training.divergence.policy   the step's update      then
 //   stop (default)               does not take place    the run ends with Outcome::kDiverged
 //   skip                         does not take place    the run goes on; too many in a row: as stop
-//   continue                     takes place            the run goes on, and saves nothing any more
+//   continue                     takes place            the run goes on; after what is no number it
+//                                                       saves nothing any more
 //
 // Costs nothing while all is well: it looks at numbers that are there anyhow.
 #pragma once

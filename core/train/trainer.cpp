@@ -184,19 +184,21 @@ struct Trainer::Impl {
   }
 
   // Looks for the place of origin at the first bad step of a row: that costs another step. Where
-  // the weights are not protected nothing is saved from here on, so that the last good checkpoint
-  // stays the newest.
+  // what is no number goes into the weights nothing is saved from here on, so that the last good
+  // checkpoint stays the newest. finite: the loss is just too large.
   void tell_divergence(int64_t i, const std::string& wrong, const StepInput& input, bool finite) {
     if (!divergence.protects_weights() && diverged_at > 0) return;
     std::string text = fmt::format("Iteration {} diverged: {}.", i, wrong);
     if (!finite && skipped_in_a_row == 0) text += " " + find_non_finite(*workspace, input);
-    if (!divergence.protects_weights()) {
+    if (divergence.protects_weights()) {
+      text += " Its update is left out.";
+    } else if (finite) {
+      text += " Its update takes place even so.";
+    } else {
       diverged_at = i;
       text +=
           " Nothing is saved from here on: stop, lower optimizer.learning_rate.base, and go on "
           "from the last checkpoint.";
-    } else {
-      text += " Its update is left out.";
     }
     log::warning(text);
   }

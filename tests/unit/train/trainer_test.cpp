@@ -331,6 +331,14 @@ TEST_F(TrainerTest, ALossAboveItsLimitIsADivergence) {
               HasSubstr("above training.divergence.loss_threshold (0.1). Its update is left out."));
 }
 
+TEST_F(TrainerTest, ALossAboveItsLimitMayBeAWarningAlone) {
+  settings.training.divergence.loss_threshold = 0.1;
+  settings.training.divergence.policy = Policy::kContinue;
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  EXPECT_EQ(lines("(0.1). Its update takes place even so.").size(), 4u);
+  EXPECT_TRUE(lines("Nothing is saved").empty());
+}
+
 TEST(Divergence, ComparesWithTheMeanOfRecentSteps) {
   DivergenceSettings settings;
   settings.loss_factor = 2;
