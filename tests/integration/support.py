@@ -99,7 +99,7 @@ def read_metrics(experiment, run=None):
 
 def losses_of(metrics):
     """Name -> loss, as written: JSON numbers hold every bit of a float64."""
-    return {name: value for name, value in metrics.items() if name.endswith("loss")}
+    return {name: value for name, value in metrics.items() if re.search(r"loss(_\d+)?$", name)}
 
 
 def training_losses(metrics):
