@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
-"""Writes judges-requirements.txt: the packages of one environment with the hash of the wheel each comes from.
+"""Writes NAME-requirements.txt: the packages of one environment with the hash of the wheel each comes from.
 
-    python3 -m venv /tmp/judges && /tmp/judges/bin/pip install --upgrade pip torch==2.11.0 transformers jsonschema pyyaml
-    /tmp/judges/bin/python scripts/pin_judges.py
+    python3 -m venv /tmp/pins && /tmp/pins/bin/pip install --upgrade pip PACKAGE...
+    /tmp/pins/bin/python scripts/pin_judges.py NAME
+
+NAME        PACKAGE...
+judges      torch==2.11.0 transformers sentencepiece jsonschema pyyaml
+tokenizers  tokenizers, with --no-deps
+bench       datasets tokenizers
 """
 import json
 import pathlib
@@ -10,11 +15,21 @@ import subprocess
 import sys
 import tempfile
 
-HEADER = """\
+HEADERS = {
+    "judges": """\
 # Python packages of the tests' judges (PyTorch and Transformers as references, schema and file checks), pinned by version and content.
 # Installed by scripts/setup.sh --judges into an environment of their own; the product never uses them.
-# Made by scripts/pin_judges.py from the versions of an environment; edit that, not this.
-"""
+""",
+    "tokenizers": """\
+# Hugging Face's package that reads tokenizer.json, pinned by version and content; what it needs besides is for downloading alone.
+# Installed by scripts/setup.sh --tokenizers into an environment of its own; the product runs it in processes of their own.
+""",
+    "bench": """\
+# Python packages that bench/prepare_speed.py compares with, pinned by version and content.
+# Installed by scripts/setup.sh --bench into an environment of their own; the product never uses them.
+""",
+}
+MADE_BY = "# Made by scripts/pin_judges.py from the versions of an environment; edit that, not this.\n"
 
 
 def pip(*arguments):
@@ -22,6 +37,9 @@ def pip(*arguments):
 
 
 def main():
+    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    if name not in HEADERS:
+        sys.exit(f"usage: pin_judges.py {'|'.join(HEADERS)}")
     with tempfile.TemporaryDirectory() as folder:
         versions = pathlib.Path(folder, "versions.txt")
         versions.write_text(pip("freeze"))
@@ -32,7 +50,8 @@ def main():
         (f"{item['metadata']['name']}=={item['metadata']['version']} "
          f"--hash=sha256:{item['download_info']['archive_info']['hashes']['sha256']}" for item in report["install"]),
         key=lambda line: line.lower().replace("_", "-"))
-    pathlib.Path(__file__).with_name("judges-requirements.txt").write_text(HEADER + "\n" + "\n".join(lines) + "\n")
+    pathlib.Path(__file__).with_name(f"{name}-requirements.txt").write_text(
+        HEADERS[name] + MADE_BY + "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building and testing need, each part once: system packages (apt), LibTorch (PyPI, pinned by hash),
-# and with --judges the tests' Python references. quickstart.sh and test.sh call it; running it by hand is fine.
+# and, when asked, Python environments: for tokenizer.json, the tests' references, the benchmarks' peers. quickstart.sh and test.sh call it; running it by hand is fine.
 # Invariant: a part that was interrupted never looks complete; running again finishes the work.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
@@ -15,12 +15,14 @@ TEST_PACKAGES=(clang)
 
 usage() {
   cat <<EOF
-usage: scripts/setup.sh [--judges]
+usage: scripts/setup.sh [--tokenizers] [--judges] [--bench]
 
 Installs, each once:
   system packages    with apt, as root or through sudo
   LibTorch 2.11.0    into $(libtorch_root)
+  --tokenizers       Hugging Face's package that reads tokenizer.json, in $(tokenizers_root)
   --judges           what the tests need besides: clang, and PyTorch and Transformers in $(judges_root)
+  --bench            what bench/prepare_speed.py compares with: Hugging Face datasets, in $(bench_root)
 
 FASTLLM_CACHE names another folder than ${FASTLLM_CACHE}.
 EOF
@@ -123,30 +125,33 @@ install_libtorch() {
   mv -- "$scratch/libtorch" "$root"
 }
 
-install_judges() {
-  local pins=$FASTLLM_SOURCE/scripts/judges-requirements.txt root log=$FASTLLM_CACHE/judges.log
-  root=$(judges_root)
+# install_environment NAME ROOT MEGABYTES WHAT: a Python environment with what scripts/NAME-requirements.txt pins
+install_environment() {
+  local name=$1 root=$2 megabytes=$3 what=$4
+  local pins=$FASTLLM_SOURCE/scripts/$name-requirements.txt log=$FASTLLM_CACHE/$name.log
   is_installed "$root" "$(hash_of "$pins")" && return
-  need_space "$FASTLLM_CACHE" 9500 "the tests' PyTorch and Transformers"
-  say "Installing the tests' Python judges into $root (3 GB to download)"
+  need_space "$FASTLLM_CACHE" "$megabytes" "$what"
+  say "Installing $what into $root"
   rm -rf -- "$root"  # an environment cannot be moved, so it grows in place; without the stamp it counts as absent
   "$PYTHON" -m venv "$root" >"$log" 2>&1 || explain "$log" "a Python environment"
-  run_pip "$root/bin/python" "$log" -r "$pins" || explain "$log" "the tests' Python judges"
+  run_pip "$root/bin/python" "$log" -r "$pins" || explain "$log" "$what"
   hash_of "$pins" >"$root/.fastllm-installed"
 }
 
 main() {
-  local judges=0
+  local judges=0 tokenizers=0 bench=0
   while (($#)); do
     case $1 in
       --judges) judges=1 ;;
+      --tokenizers) tokenizers=1 ;;
+      --bench) bench=1 ;;
       -h | --help)
         usage
         return
         ;;
       *)
         usage >&2
-        echo "fastllm: expected --judges, found '$1'" >&2
+        echo "fastllm: expected --tokenizers, --judges or --bench, found '$1'" >&2
         exit 2
         ;;
     esac
@@ -174,7 +179,10 @@ main() {
   install_packages "${packages[@]}"
   check_python
   install_libtorch
-  ((!judges)) || install_judges
+  ((!tokenizers)) || install_environment tokenizers "$(tokenizers_root)" 200 "the package tokenizers"
+  # 3 GB to download.
+  ((!judges)) || install_environment judges "$(judges_root)" 9500 "the tests' PyTorch and Transformers"
+  ((!bench)) || install_environment bench "$(bench_root)" 800 "the benchmarks' Hugging Face datasets"
 }
 
 main "$@"

@@ -107,11 +107,11 @@ void HuggingFaceTokenizer::encode_batch(std::span<const std::string_view> texts,
     check_utf8(text);
     bytes += int64_t(text.size());
   }
-  if (bytes > TokenizerWorker::kMostBytes) {
+  if (bytes > command_.most_bytes) {
     if (texts.size() == 1) {
       throw Error(Status::kInvalid,
                   fmt::format("expected a text of at most {} bytes for {}, found {}; split it",
-                              TokenizerWorker::kMostBytes, name_, bytes));
+                              command_.most_bytes, name_, bytes));
     }
     encode_batch(texts.first(texts.size() / 2), batch);
     encode_batch(texts.subspan(texts.size() / 2), batch);

@@ -27,6 +27,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kLeastTokensPerShard = 100'000;
 constexpr int kMostWorkers = 1024;  // as training.num_workers
 constexpr int kBlocksAhead = 3;     // per worker: what bounds the memory
+constexpr int64_t kSmallBlockBytes = int64_t(1) << 20;
 
 void check(const PrepareOptions& options) {
   auto at_least = [](const char* name, int64_t value, int64_t least) {
@@ -188,8 +189,12 @@ PrepareReport prepare(const PrepareOptions& options,
   std::shared_ptr<const Tokenizer> tokenizer =
       open_tokenizer({options.tokenizer, {}, options.workers, options.python});
   std::vector<InputFile> files = list_inputs(options.inputs, options.format, options.exclude);
-  std::vector<InputBlock> blocks =
-      cut_into_blocks(files, options.block_bytes, tokenizer->is_concatenative());
+  // A tokenizer that takes long for a byte gets small blocks, so that all workers end together.
+  std::vector<InputBlock> blocks = cut_into_blocks(
+      files,
+      tokenizer->is_concatenative() ? options.block_bytes
+                                    : std::min(options.block_bytes, kSmallBlockBytes),
+      tokenizer->is_concatenative());
   WorkFolder folder(options.output_path, options.overwrite, is_output_name);
   check_inputs_outside(files, options.output_path);
 

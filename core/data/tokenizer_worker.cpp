@@ -269,7 +269,7 @@ void TokenizerWorker::encode_batch(std::span<const std::string_view> texts, Toke
   lengths.append(reinterpret_cast<const char*>(&count), sizeof(count));
   for (std::string_view text : texts) {
     bytes += text.size();
-    FASTLLM_ASSERT(bytes <= uint64_t(kMostBytes));
+    FASTLLM_ASSERT(bytes <= uint64_t(command_.most_bytes));
     auto length = uint32_t(text.size());
     lengths.append(reinterpret_cast<const char*>(&length), sizeof(length));
   }

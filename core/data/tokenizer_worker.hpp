@@ -26,6 +26,8 @@ struct WorkerCommand {
   // Silence longer than this is a failure. Starting reads the package and the tokenizer.
   std::chrono::milliseconds start_limit = std::chrono::minutes(2);
   std::chrono::milliseconds answer_limit = std::chrono::minutes(15);
+  // Bytes of texts in a request.
+  int64_t most_bytes = int64_t(1) << 30;
 };
 
 // The script that is installed with the program: ../lib/fastllm beside its folder.
@@ -52,9 +54,6 @@ class TokenizerWorker {
   void encode_batch(std::span<const std::string_view> texts, TokenBatch& batch);
   std::string decode(std::span<const int32_t> ids);
   int64_t token_id(std::string_view token);  // -1: none
-
-  // Bytes of texts that fit one request.
-  static constexpr int64_t kMostBytes = int64_t(1) << 30;
 
  private:
   struct Header;

@@ -54,7 +54,7 @@ class Setup(unittest.TestCase):
         }
 
     def pin(self, digest):
-        for name in ("libtorch", "judges"):
+        for name in ("libtorch", "judges", "tokenizers", "bench"):
             path = self.folder / "scripts" / f"{name}-requirements.txt"
             path.write_text(f"torch==2.11.0 --hash=sha256:{digest}\n")
 
@@ -92,6 +92,23 @@ class Setup(unittest.TestCase):
         self.wheels.rename(self.folder / "gone")  # a second download would fail
         second = self.run_setup("--judges")
         self.assertEqual((second.returncode, second.stdout, second.stderr), (0, "", ""))
+
+    def test_installs_each_environment_when_asked(self):
+        result = self.run_setup("--tokenizers", "--bench")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(list(self.cache.glob("judges-*")), [])
+        bench, = self.cache.glob("bench-*")
+        tokenizers = self.cache / "tokenizers"  # the program looks for this name
+        for environment in bench, tokenizers:
+            self.assertTrue(works(environment / "bin/python", "-c", "import torch"))
+        # Its name stays when the pins change; what is in it follows.
+        stale = tokenizers / "stale"
+        stale.touch()
+        pins = self.folder / "scripts/tokenizers-requirements.txt"
+        pins.write_text(pins.read_text() + "\n")
+        self.assertIn("Installing the package tokenizers", self.run_setup("--tokenizers").stdout)
+        self.assertFalse(stale.exists())
+        self.assertTrue(works(tokenizers / "bin/python", "-c", "import torch"))
 
     def test_new_pins_replace_what_is_there(self):
         self.assertEqual(self.run_setup().returncode, 0)
@@ -182,6 +199,7 @@ class Setup(unittest.TestCase):
     def test_bad_usage(self):
         result = self.run_setup("--judge")
         self.assertEqual(result.returncode, 2)
+        self.assertIn("expected --tokenizers, --judges or --bench", result.stderr)
         self.assertIn("found '--judge'", result.stderr)
 
 

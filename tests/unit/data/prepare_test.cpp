@@ -381,6 +381,32 @@ TEST_F(Prepare, ExpandsPatternsInOrder) {
   EXPECT_THAT(listed({"a/**"}), ElementsAre("a/deep/z.py", "a/x.py", "a/y.txt"));
 }
 
+TEST_F(Prepare, CutsInputsIntoBlocksInOrder) {
+  std::vector<InputFile> files;
+  for (int64_t bytes : {0, 3, 25, 10, 0, 4, 4, 4, 11}) {
+    files.push_back({});
+    files.back().state.bytes = bytes;
+  }
+  files[8].json_lines = true;
+  auto cut = [&](bool texts) {
+    std::string all;
+    for (const InputBlock& block : cut_into_blocks(files, 10, texts)) {
+      for (const InputPart& part : block.parts) {
+        all += std::to_string(part.file) + ":" + std::to_string(part.begin) + "-" +
+               std::to_string(part.end) + " ";
+      }
+      all += "| ";
+    }
+    return all;
+  };
+  EXPECT_EQ(cut(true),
+            "0:0-0 1:0-3 | 2:0-10 | 2:10-20 | 2:20-25 | 3:0-10 4:0-0 | 5:0-4 6:0-4 | 7:0-4 | "
+            "8:0-10 | 8:10-11 | ");
+  EXPECT_EQ(cut(false),
+            "0:0-0 1:0-3 | 2:0-25 | 3:0-10 4:0-0 | 5:0-4 6:0-4 | 7:0-4 | 8:0-10 | 8:10-11 | ");
+  EXPECT_EQ(cut_into_blocks(std::vector<InputFile>(3000), 10, true).size(), 3u);  // shared out
+}
+
 TEST_F(Prepare, LeavesOutWhatIsExcluded) {
   for (const char* name : {"a.py", "tests/b.py", "tests/deep/c.py", "d.py"}) input(name, name);
   options_.exclude = {"*/tests/*", "*/d.py"};

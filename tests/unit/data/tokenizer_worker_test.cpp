@@ -297,6 +297,28 @@ TEST_F(Script, TakesBatchesOfAnySize) {
   EXPECT_EQ(batch.tokens.size(), at);
 }
 
+TEST_F(Script, BoundsARequest) {
+  WorkerCommand small{kPython, installed_worker_script(), folder_.path()};
+  small.most_bytes = 5;
+  HuggingFaceTokenizer tokenizer(read_tokenizer_folder(folder_.path()), small, 1);
+  TokenBatch batch;
+  std::string_view texts[] = {"aaa", "b", "", "bbbbb", "aa", "b"};  // more than one request
+  tokenizer.encode_batch(texts, batch);
+  EXPECT_THAT(batch.sizes, ElementsAre(3, 1, 0, 5, 2, 1));
+  EXPECT_THAT(batch.tokens, ElementsAre(0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 1));
+  EXPECT_THAT(message_of([&] { tokenizer.encode("aaabbb"); }, Status::kInvalid),
+              AllOf(HasSubstr("a text of at most 5 bytes"), HasSubstr("found 6; split it")));
+}
+
+TEST_F(Script, NoticesThatTheTokenizerChanged) {
+  auto opened = open();
+  tokenizer({"a", "b", "c", "<s>", "</s>", "more"});
+  EXPECT_THAT(opened->encode("a"), ElementsAre(0));  // of the process that runs
+  EXPECT_THAT(message_of([&] { opened->encode("z"); }), HasSubstr("failed encoding"));
+  EXPECT_THAT(message_of([&] { opened->encode("a"); }, Status::kUnavailable),
+              AllOf(HasSubstr("to stay at 5 tokens, found 6"), HasSubstr("changed meanwhile")));
+}
+
 TEST_F(Script, ServesThreads) {
   for (int workers : {1, 3}) {
     auto tokenizer = open(workers);
