@@ -125,14 +125,26 @@ install_libtorch() {
   mv -- "$scratch/libtorch" "$root"
 }
 
-# install_environment NAME ROOT MEGABYTES WHAT: a Python environment with what scripts/NAME-requirements.txt pins
+# install_environment NAME ROOT MEGABYTES WHAT: a Python environment with what scripts/NAME-requirements.txt pins. One that
+# was complete for other pins is brought up to date, under its new name: most of it is the same.
 install_environment() {
   local name=$1 root=$2 megabytes=$3 what=$4
-  local pins=$FASTLLM_SOURCE/scripts/$name-requirements.txt log=$FASTLLM_CACHE/$name.log
+  local pins=$FASTLLM_SOURCE/scripts/$name-requirements.txt log=$FASTLLM_CACHE/$name.log previous
   is_installed "$root" "$(hash_of "$pins")" && return
   need_space "$FASTLLM_CACHE" "$megabytes" "$what"
   say "Installing $what into $root"
-  rm -rf -- "$root"  # an environment cannot be moved, so it grows in place; without the stamp it counts as absent
+  # Without its stamp an environment counts as absent.
+  for previous in "$FASTLLM_CACHE/$name" "$FASTLLM_CACHE/$name"-*; do
+    [[ -f $previous/.fastllm-installed && ! -L $previous ]] || continue
+    rm -- "$previous/.fastllm-installed"
+    [[ $previous == "$root" ]] || { rm -rf -- "$root" && mv -- "$previous" "$root"; }
+    # Only its Python is called, never a script that names the old folder.
+    if run_pip "$root/bin/python" "$log" -r "$pins"; then
+      hash_of "$pins" >"$root/.fastllm-installed"
+      return
+    fi
+  done
+  rm -rf -- "$root"  # it cannot be moved into place when complete, so it grows there
   "$PYTHON" -m venv "$root" >"$log" 2>&1 || explain "$log" "a Python environment"
   run_pip "$root/bin/python" "$log" -r "$pins" || explain "$log" "$what"
   hash_of "$pins" >"$root/.fastllm-installed"

@@ -101,14 +101,19 @@ class Setup(unittest.TestCase):
         tokenizers = self.cache / "tokenizers"  # the program looks for this name
         for environment in bench, tokenizers:
             self.assertTrue(works(environment / "bin/python", "-c", "import torch"))
-        # Its name stays when the pins change; what is in it follows.
-        stale = tokenizers / "stale"
-        stale.touch()
-        pins = self.folder / "scripts/tokenizers-requirements.txt"
-        pins.write_text(pins.read_text() + "\n")
-        self.assertIn("Installing the package tokenizers", self.run_setup("--tokenizers").stdout)
-        self.assertFalse(stale.exists())
-        self.assertTrue(works(tokenizers / "bin/python", "-c", "import torch"))
+        # With other pins, what is there is brought up to date, under the name that goes with them.
+        for environment in bench, tokenizers:
+            (environment / "kept").touch()
+        for name in "bench", "tokenizers":
+            pins = self.folder / f"scripts/{name}-requirements.txt"
+            pins.write_text(pins.read_text() + "\n")
+        result = self.run_setup("--tokenizers", "--bench")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        moved, = self.cache.glob("bench-*")
+        self.assertNotEqual(moved, bench)
+        for environment in moved, tokenizers:
+            self.assertTrue((environment / "kept").exists())
+            self.assertTrue(works(environment / "bin/python", "-c", "import torch"))
 
     def test_new_pins_replace_what_is_there(self):
         self.assertEqual(self.run_setup().returncode, 0)

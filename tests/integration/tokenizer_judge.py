@@ -3,7 +3,8 @@
     tokenizer_judge.py FOLDER
 
 FOLDER/corpus: input of prepare, text files and JSON lines with spans. FOLDER/NAME: a tokenizer; FOLDER/NAME.json: the
-documents expected of it, in the order of prepare: {"ids": [...], "spans": [[first, last], ...]}.
+documents expected of it, in the order of prepare: {"ids": [...], "spans": [[first, last], ...]}. FOLDER/NAME.decoded.json: pairs of
+ids and the text they stand for. FOLDER/no_begin: a model without a token for the beginning.
 Run by the judges' Python: needs tokenizers, sentencepiece and transformers.
 """
 import json
@@ -79,6 +80,13 @@ def write_expected(name, encode, begin, end, corpus=None):
     (FOLDER / f"{name}.json").write_text(json.dumps(result))
 
 
+def write_decoded(name, encode, decode, specials):
+    """Whole texts, cut ones (characters in parts), and special ids."""
+    cases = [encode(text) for text, _ in lines()]
+    cases += [ids[1:-1] for ids in cases] + [specials, [specials[0], *encode("a b"), specials[1]]]
+    (FOLDER / f"{name}.decoded.json").write_text(json.dumps([[ids, decode(ids)] for ids in cases]))
+
+
 def sample():
     return [*texts().values(), *(text for text, _ in lines())] * 3
 
@@ -114,6 +122,7 @@ def byte_level_bpe():
     folder = save("bpe", tokenizer, {"bos_token": "<s>"}, {"eos_token": {"content": "</s>", "lstrip": False}})
     tokenizer, encode = encoder(folder)
     write_expected("bpe", encode, tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>"))
+    write_decoded("bpe", encode, lambda ids: tokenizer.decode(ids, skip_special_tokens=False), [0, 1])
 
 
 def unigram():
@@ -150,6 +159,14 @@ def pieces(kind):
         (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "<fim>"}))
         end = processor.piece_to_id("<fim>")
     write_expected(name, processor.encode, begin, end)
+    write_decoded(name, processor.encode, processor.decode, [begin, end])
+
+
+def no_begin():
+    (FOLDER / "no_begin").mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a b c d e f g"] * 20), model_prefix=str(FOLDER / "no_begin" / "tokenizer"), vocab_size=12, bos_id=-1,
+        minloglevel=2, num_threads=1, hard_vocab_limit=False)
 
 
 def gpt2_pieces():
@@ -171,4 +188,5 @@ byte_level_bpe()
 unigram()
 pieces("bpe")
 pieces("unigram")
+no_begin()
 gpt2_pieces()

@@ -11,6 +11,7 @@
 namespace fastllm::data {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -71,6 +72,80 @@ TEST(ByteTokenizer, DecodesDroppingSpecialsAndReplacingInvalidBytes) {
 TEST(ByteTokenizer, RefusesInvalidTextWithTheOffset) {
   EXPECT_THAT(message_of([] { ByteTokenizer().encode("abcdefghij\xFFk"); }, Status::kInvalid),
               HasSubstr("0xff at offset 10"));
+}
+
+TEST(SentencePiece, RefusesWhatIsNoModel) {
+  TemporaryDirectory folder;
+  fs::path path = folder.path() / "tokenizer.model";
+  for (const char* content : {"", "no model",
+                              "\x0A\x05\x0A\x03"
+                              "abc"}) {
+    write_file_atomic(path, content);
+    for (const fs::path& named : {path, folder.path()}) {
+      EXPECT_THAT(message_of(
+                      [&] {
+                        open_tokenizer({named.string(), {}, 1, ""});
+                      },
+                      Status::kInvalid),
+                  AllOf(HasSubstr("expected a SentencePiece model in"), HasSubstr(path.string())))
+          << content;
+    }
+  }
+}
+
+// Real tokenizers of each kind, made and judged by their own Python libraries.
+class PretrainedTokenizer : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* python = std::getenv("FASTLLM_JUDGES_PYTHON");
+    if (!python) GTEST_SKIP() << "FASTLLM_JUDGES_PYTHON names no Python";
+    python_ = python;
+    std::string command = python_ + " " + FASTLLM_SOURCE_DIR +
+                          "/tests/integration/tokenizer_judge.py " + folder_.path().string();
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  }
+  std::shared_ptr<const Tokenizer> open(const std::string& name) const {
+    return open_tokenizer({(folder_.path() / name).string(), {}, 1, python_});
+  }
+
+  TemporaryDirectory folder_;
+  std::string python_;
+};
+
+TEST_F(PretrainedTokenizer, DecodesAsItsLibraryDoes) {
+  for (const char* name : {"bpe", "sentencepiece_bpe", "sentencepiece_unigram"}) {
+    auto tokenizer = open(name);
+    auto cases =
+        nlohmann::json::parse(read_file(folder_.path() / (std::string(name) + ".decoded.json")));
+    EXPECT_GT(cases.size(), 20u);
+    for (const auto& entry : cases) {
+      EXPECT_EQ(tokenizer->decode(entry[0].get<std::vector<int64_t>>()),
+                entry[1].get<std::string>())
+          << name << " " << entry[0];
+    }
+    std::vector<int64_t> outside = {tokenizer->vocabulary()};
+    EXPECT_THAT(message_of([&] { tokenizer->decode(outside); }, Status::kInvalid),
+                AllOf(HasSubstr("expected ids from 0 to"), HasSubstr(name)));
+    EXPECT_THAT(message_of([&] { tokenizer->encode("a\xC0"); }, Status::kInvalid),
+                HasSubstr("0xc0 at offset 1"));
+  }
+}
+
+TEST_F(PretrainedTokenizer, KnowsItsSpecialTokens) {
+  auto bpe = open("bpe");
+  EXPECT_EQ(bpe->token_id("<pad>"), 2);
+  EXPECT_EQ(bpe->pad_id(), std::nullopt);  // no file names it
+  EXPECT_EQ(bpe->token_id("<none>"), std::nullopt);
+  auto file = nlohmann::json::parse(read_file(folder_.path() / "bpe" / "tokenizer.json"));
+  EXPECT_EQ(size_t(bpe->vocabulary()), file["model"]["vocab"].size());
+  auto pieces = open("sentencepiece_bpe");
+  EXPECT_EQ(pieces->token_id("<s>"), pieces->begin_id());
+  EXPECT_EQ(pieces->token_id("<fim>"), pieces->end_id());
+  EXPECT_EQ(pieces->token_id("<unk>"), 0);
+  EXPECT_EQ(pieces->token_id("<none>"), std::nullopt);
+  EXPECT_EQ(pieces->pad_id(), std::nullopt);
+  EXPECT_THAT(message_of([&] { open("no_begin"); }, Status::kInvalid),
+              AllOf(HasSubstr("expected a beginning-of-sequence token"), HasSubstr("no_begin")));
 }
 
 TEST(Utf8, KnowsWhatIsValid) {
