@@ -174,6 +174,14 @@ class TensorLogs(InspectTest):
         self.assertEqual(tensor_logs.compare(one, four, tensor_logs.FLOAT32, ignore=[" fw", " bw", "param: "]), [])
         self.assertTrue(any("only in the" in line for line in tensor_logs.compare(one, four)))
 
+    def test_bfloat16_is_near_float32(self):
+        rate = {"optimizer.learning_rate.base": 1e-4}  # as in the reference's comparison
+        one, _ = self.logged("one", **rate)
+        half, _ = self.logged("half", **rate, model__distributed__training_dtype="bfloat16")
+        self.assertIn("bfloat16", {record["dtype"] for record in half["train_1"]})
+        self.assertEqual(tensor_logs.compare(one, half, tensor_logs.BFLOAT16, ignore=["param: "]), [])
+        self.assertNotEqual(tensor_logs.compare(one, half, tensor_logs.FLOAT32, ignore=["param: "]), [])
+
     def test_shown_at_low_levels(self):
         _, output = self.train("shown", iterations=1, model__multi_stage={"debug_param_init": 1, "debug_layer_outputs": 4,
                                                                          "debug_activation_memory": True})

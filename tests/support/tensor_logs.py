@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Tensor logs of runs (docs/users/training.md): read, and compared as the reference's equivalence tests compare theirs.
 
-    tensor_logs.py RUN_A RUN_B [--scale 1] [--allow-duplicates NAME ...] [--ignore PATTERN ...]
+    tensor_logs.py RUN_A RUN_B [--limits float32] [--scale 1] [--allow-duplicates NAME ...] [--ignore PATTERN ...]
 
 RUN is the folder of a run (runs/0) or of its artifacts. Exit codes: 0 within the limits, 5 not, 1 an error. Standard library only.
 """
@@ -33,21 +33,31 @@ class Limits:
         return Limits(self.rms_eps, self.rms * factor, self.rms_relative * factor, self.most * factor, self.most_relative * factor)
 
 
-def float32_limits(rms_relative, rms):
-    """As for runs in float32: the largest difference may be ten times the usual one."""
+def limits(rms_relative, rms):
+    """The largest difference may be ten times the usual one."""
     return Limits(rms / 10, rms, rms_relative, 10 * rms, 10 * rms_relative)
 
 
 # By the kind of record; the first pattern that is found in "step: name" counts.
 FLOAT32 = [
-    (r" fw", float32_limits(1e-3, 1e-4)),
-    (r" bw", float32_limits(3e-3, 1e-5)),
-    (r"gradient: .*bias", float32_limits(3e-3, 5e-5)),
-    (r"gradient: ", float32_limits(3e-3, 3e-5)),
+    (r" fw", limits(1e-3, 1e-4)),
+    (r" bw", limits(3e-3, 1e-5)),
+    (r"gradient: .*bias", limits(3e-3, 5e-5)),
+    (r"gradient: ", limits(3e-3, 3e-5)),
     (r"^init: ", Limits(1e-3, 0, 0, 0, 0)),
-    (r"param: ", float32_limits(3e-3, 3e-5)),
+    (r"param: ", limits(3e-3, 3e-5)),
+]
+# A run in bfloat16 beside the same one in float32.
+BFLOAT16 = [
+    (r" fw", limits(1.5e-2, 1.5e-3)),
+    (r" bw", limits(1.5e-2, 1e-5)),
+    (r"gradient: .*embeddings", limits(5e-2, 1e-4)),
+    (r"gradient: .*bias", limits(2e-2, 1e-3)),
+    (r"gradient: ", limits(2e-2, 5e-5)),
+    (r"^init: ", Limits(1e-3, 0, 0, 0, 0)),
 ]
 DEFAULT = [(r"", Limits())]
+LIMITS = {"default": DEFAULT, "float32": FLOAT32, "bfloat16": BFLOAT16}
 
 
 def read_log(path):
@@ -133,7 +143,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs=2)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies all limits")
-    parser.add_argument("--float32", action="store_true", help="the limits of runs in float32 instead of the default ones")
+    parser.add_argument("--limits", choices=LIMITS, default="default", help="of runs in that type instead of the default ones")
     parser.add_argument("--allow-duplicates", nargs="*", default=[], metavar="PATTERN")
     parser.add_argument("--ignore", nargs="*", default=[], metavar="PATTERN")
     arguments = parser.parse_args()
@@ -142,7 +152,7 @@ def main():
     except (Bad, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    problems = compare(first, second, FLOAT32 if arguments.float32 else None, arguments.scale, arguments.allow_duplicates, arguments.ignore)
+    problems = compare(first, second, LIMITS[arguments.limits], arguments.scale, arguments.allow_duplicates, arguments.ignore)
     print("\n".join(problems) or "within the limits")
     return 5 if problems else 0
 
