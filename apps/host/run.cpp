@@ -18,7 +18,8 @@ namespace {
 
 const char* const kTitle = "TrainerConfig";
 
-// Ids of tokens must lie below the model's `vocab_size` (a convention of model plugins, see model.h); 0: it has none.
+// Ids of tokens must lie below the model's `vocab_size` (a convention of model plugins, see
+// model.h); 0: it has none.
 int64_t vocab_size(const config::Node& configuration) {
   return configuration.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
 }
@@ -72,7 +73,6 @@ config::Node checkpoint_configuration(Job& job) {
   return model ? *model : config::Node::map();
 }
 
-// What a user should know before the first step: old names, keys without effect, reduced offsets, how work is kept.
 void tell_plan(Job& job) {
   for (const auto& warning : job.warnings()) log::warning(warning);
   for (const auto& note : job.settings().notes) log::info(note);

@@ -48,8 +48,8 @@ class Divergence {
   double mean() const;
 };
 
-// Runs the step again, with the weights it had, and names what was first not finite, in the order of
-// the computation: a weight, an output in forward, its gradient in backward, or a parameter's
+// Runs the step again, with the weights it had, and names what was first not finite, in the order
+// of the computation: a weight, an output in forward, its gradient in backward, or a parameter's
 // gradient. Leaves the grads shard as the step does. One sentence.
 std::string find_non_finite(Workspace& workspace, const StepInput& step);
 

@@ -1,5 +1,5 @@
-// Which steps are profiled, and where the results go (docs/users/training.md): skip iterations, then
-// cycles of wait, warmup and kept ones. Also the times of the steps of a schedule
+// Which steps are profiled, and where the results go (docs/users/training.md): skip iterations,
+// then cycles of wait, warmup and kept ones. Also the times of the steps of a schedule
 // (schedule.profile_schedule), which every training iteration gives. One thread.
 #pragma once
 

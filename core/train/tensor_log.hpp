@@ -35,7 +35,8 @@ struct TensorRecord {
   std::vector<float> samples;
 };
 
-// level 1: name, shape, type; 2: also mean, deviation and strides; L from 3: also 2^(L - 3) samples.
+// level 1: name, shape, type; 2: also mean, deviation and strides; L from 3: also 2^(L - 3)
+// samples.
 // A type that holds no plain numbers stays at level 1.
 TensorRecord make_record(const std::string& name, const DLTensor& tensor, int level);
 // How far samples lie apart, so that there are about so many and they do not all come from one

@@ -1,5 +1,5 @@
-// The loop, evaluations, saves and stops (docs/compatibility.md). What a step is, is the executor's; what
-// is printed, metrics'.
+// The loop, saves and stops (docs/compatibility.md). What a step is, is the executor's; what is
+// printed, metrics'.
 #include "core/train/trainer.hpp"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// The life of a run after its parts exist: memory, data, training state, the loop, the test phase (docs/compatibility.md).
-// Everything it meets comes through interfaces; apps/host wires plugins and files to it. One thread.
+// The life of a run after its parts exist: memory, data, training state, the loop, the test phase
+// (docs/compatibility.md). Everything it meets comes through interfaces; apps/host wires plugins and
+// files to it. One thread.
 #pragma once
 
 #include <functional>

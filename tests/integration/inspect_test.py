@@ -302,8 +302,10 @@ class Ends(InspectTest):
     def test_intervals_that_do_not_fit_are_refused_at_validate(self):  # C46, C48
         arguments = self.tiny_arguments(self.folder / "run", 10)
         for more, words in (
-                (["training.checkpoint.interval=3", "training.shutdown.interval=4"], ["training.shutdown.interval", "training.checkpoint", "write 3 or 6"]),
-                (["training.logs.interval=10", "training.wandb.alert.interval=15"], ["training.wandb.alert.interval", "training.logs", "write 10 or 20"]),
+                (["training.checkpoint.interval=3", "training.shutdown.interval=4"],
+                 ["training.shutdown.interval", "training.checkpoint", "write 3 or 6"]),
+                (["training.logs.interval=10", "training.wandb.alert.interval=15"],
+                 ["training.wandb.alert.interval", "training.logs", "write 10 or 20"]),
                 (["training.export={format: llama, interval: 1000, optimizer_state: true}"],
                  ["training.export.optimizer_state", "training.export.format is llama"])):
             self.assert_error(run_host(*arguments, *more, "--validate"), *words)

@@ -1,5 +1,5 @@
-// fastllm-host compare RUN_A RUN_B: what differs in configuration, data and versions, and from which
-// step on the losses do. Loads no plugin.
+// fastllm-host compare RUN_A RUN_B: what differs in configuration, data and versions, and from
+// which step on the losses do. Loads no plugin.
 #include <fmt/format.h>
 
 #include <boost/program_options.hpp>

@@ -1,4 +1,5 @@
-// fastllm-host --plugin gpt [train.yaml] [a.b=VALUE ...]: the order of what is said is the reference's (docs/compatibility.md).
+// fastllm-host --plugin gpt [train.yaml] [a.b=VALUE ...]: the order of what is said is the
+// reference's (docs/compatibility.md).
 #include <omp.h>
 
 #include <chrono>
