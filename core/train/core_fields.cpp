@@ -116,8 +116,11 @@ void add_distributed(Schema& schema) {
        no_effect(
            above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds."))),
        integer("seed", "1234", kOptional, "Seed of all random numbers."),
-       dtype("training_dtype", "float32", kCore, "Type of the weights in forward and backward."),
-       dtype("optimization_dtype", "float32", kExpert, "Type of shards and optimizer state.")});
+       dtype("training_dtype", "float32", kCore,
+             "Type of weights and hidden states in forward and "
+             "backward: float32, bfloat16 or float16."),
+       dtype("optimization_dtype", "float32", kExpert,
+             "Type of shards and optimizer state: float32.")});
   struct Shift {
     const char *name, *value, *help;
     bool used = true;

@@ -2,6 +2,9 @@
 // (kernels/embedding.hpp).
 #include "layers/embedding.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/index_select.h>
+
 #include "kernels/embedding.hpp"
 #include "layers/dropout.hpp"
 
@@ -50,8 +53,15 @@ void Embedding::describe_ports(const sdk::Sink& sink) const {
 
 sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs,
                                      const Tensors& outputs) {
+  std::vector<at::Tensor> used;  // rows of a 16-bit table that become float32, not the whole of it
   const auto rows = [&](int table, const at::Tensor& indices) {
-    return TableRows{parameters[table].const_data_ptr<float>(), indices.const_data_ptr<int64_t>()};
+    const at::Tensor& stored = parameters.stored(table);
+    if (stored.scalar_type() == at::kFloat)
+      return TableRows{stored.const_data_ptr<float>(), indices.const_data_ptr<int64_t>()};
+    used.push_back(widened(at::index_select(stored, 0, indices.reshape({-1}))));
+    used.push_back(at::arange(indices.numel()));
+    return TableRows{used[used.size() - 2].const_data_ptr<float>(),
+                     used.back().const_data_ptr<int64_t>()};
   };
   check_indices(inputs[0], "tokens", config_.vocabulary, "vocab_size", 0);
   TableRows words = rows(words_, inputs[0]), positions{};

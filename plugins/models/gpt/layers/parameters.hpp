@@ -22,6 +22,8 @@ class Parameters {
 
   // The weight, float32. A copy of a 16-bit one is made at its first use in a call.
   const at::Tensor& operator[](int index) const;
+  // The weight as the host holds it, for those who read little of it.
+  const at::Tensor& stored(int index) const { return bound_[size_t(index)].weight; }
   // False: frozen, or no training. Its gradient must not be computed.
   bool trainable(int index) const { return index >= 0 && bound_[size_t(index)].gradient.defined(); }
   // Where the gradient is written or added to, float32. In a backward call only.
