@@ -53,14 +53,16 @@ class CommandLine(HostTest):
         self.assert_ok(run_host("--plugin", "./libfastllm_here.so", "--validate", cwd=self.folder))
 
     def test_validate(self):
-        for fixture in sorted((FIXTURES / "config").glob("default*.yaml")):
+        for fixture in sorted((FIXTURES / "config").glob("*.yaml")):
             with self.subTest(fixture.name):
                 result = self.assert_ok(run_host("--plugin", "gpt", fixture, "--validate"))
                 self.assertIn("--- end ---", result.stdout)
 
     def test_what_is_not_done_yet_is_told_together(self):
-        result = run_host("--plugin", "gpt", FIXTURES / "config/mistral-frozen.yaml", "--validate")
-        self.assert_error(result, "mistral-frozen.yaml:24: model.base_model.transformer.window_size")
+        path = self.folder / "train.yaml"
+        path.write_text("model:\n  distributed:\n    world_size: 2\npretrained: {path: elsewhere}\n")
+        self.assert_error(run_host("--plugin", "gpt", path, "--validate"), "train.yaml:3: model.distributed.world_size",
+                          "train.yaml:4: pretrained.path")
 
     def test_validate_prints_what_it_read(self):
         output = self.assert_ok(run_host("--plugin", "gpt", "--validate", "batch.sequence_length=7", "optimizer.learning_rate.base=1e-4")).stdout

@@ -115,8 +115,9 @@ class Precision(HostTest):
 
     def test_recomputation_changes_no_bit(self):
         for dtype in ("bfloat16", "float16"):
-            runs = [self.train(f"{dtype}-{again}", 10, **{TYPE: dtype, "training.recompute_activations": again, "batch.micro_batch_size": 2,
-                                                          "training.checkpoint.interval": 10}) for again in (False, True)]
+            runs = [self.train(f"{dtype}-{again}", 10, **{
+                TYPE: dtype, "training.recompute_activations": again, "batch.micro_batch_size": 2, "training.checkpoint.interval": 10,
+                "model.base_model.transformer.mlp_recompute_level": "full" if again else "none"}) for again in (False, True)]
             losses = [[m["language_model_loss"] for m in metrics] for metrics, _ in runs]
             self.assertEqual(*losses)
             self.assertEqual(self.weights(f"{dtype}-False", 10), self.weights(f"{dtype}-True", 10))
