@@ -11,6 +11,7 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define FASTLLM_KERNEL __attribute__((target_clones("arch=x86-64-v3", "default")))
+#define FASTLLM_KERNEL_LEVELS  // a file may build functions for a level and choose by itself
 #else
 #define FASTLLM_KERNEL
 #endif

@@ -26,7 +26,7 @@ FASTLLM_INLINE void clear_unseen(const ScoreBlock& block, const Seen& seen, floa
 FASTLLM_KERNEL void attention_softmax(const ScoreBlock& block, float* scores,
                                       const SoftmaxRows& rows) {
   for (int64_t row = 0; row < block.rows; ++row) {
-    float* s = scores + row * block.keys;
+    float* s = scores + row * block.stride;
     const Seen seen = seen_by(block, row);
     float maximum = s[seen.begin];
 #pragma omp simd reduction(max : maximum)
@@ -56,8 +56,8 @@ FASTLLM_KERNEL void attention_softmax(const ScoreBlock& block, float* scores,
 FASTLLM_KERNEL void attention_softmax_backward(const ScoreBlock& block, const SoftmaxRows& rows,
                                                float* scores, float* d_weights) {
   for (int64_t row = 0; row < block.rows; ++row) {
-    float* __restrict s = scores + row * block.keys;
-    float* __restrict d = d_weights + row * block.keys;
+    float* __restrict s = scores + row * block.stride;
+    float* __restrict d = d_weights + row * block.stride;
     const Seen seen = seen_by(block, row);
     const float maximum = rows.maximum[row], inverse_sum = rows.inverse_sum[row];
     const uint64_t number = block.first_number + uint64_t(row) * block.numbers_a_row;
@@ -86,11 +86,13 @@ FASTLLM_KERNEL void attention_softmax_backward(const ScoreBlock& block, const So
   }
 }
 
-FASTLLM_KERNEL void scale_rows(int64_t rows, int64_t width, int64_t stride, const float* factors,
-                               float* values) {
+FASTLLM_KERNEL void store_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride,
+                               const float* factors, float* to, int64_t to_stride) {
   for (int64_t row = 0; row < rows; ++row) {
-    float* __restrict v = values + row * stride;
-    for (int64_t i = 0; i < width; ++i) v[i] *= factors[row];
+    const float* __restrict f = from + row * from_stride;
+    float* __restrict t = to + row * to_stride;
+    const float factor = factors ? factors[row] : 1.0f;
+    for (int64_t i = 0; i < width; ++i) t[i] = f[i] * factor;
   }
 }
 

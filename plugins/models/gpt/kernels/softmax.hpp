@@ -1,6 +1,6 @@
 // The softmax of attention over blocks of scores, and its backward: one read and one write of the
-// block each. A row is a query, a column a key; a row sees a run of columns, those beyond it are
-// set to 0 for the products that follow.
+// block each. A row is a query, a column a key; a row sees a run of columns. Scores it does not see
+// may hold anything; they become 0 for the products that follow.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@ namespace fastllm::gpt {
 
 struct ScoreBlock {
   int64_t rows, keys;
+  int64_t stride;    // from one row to the next
   int64_t diagonal;  // the column of the first row's own position; the next row's is one further
   int64_t window;    // columns a row sees, its own the last of them; at least 1
   float scale;       // of the scores
@@ -32,7 +33,8 @@ void attention_softmax(const ScoreBlock& block, float* scores, const SoftmaxRows
 void attention_softmax_backward(const ScoreBlock& block, const SoftmaxRows& rows, float* scores,
                                 float* d_weights);
 
-// Row times its factor, in place; rows `stride` apart.
-void scale_rows(int64_t rows, int64_t width, int64_t stride, const float* factors, float* values);
+// to = from, each row times its factor if there are any (null: none); both [rows, width].
+void store_rows(int64_t rows, int64_t width, const float* from, int64_t from_stride,
+                const float* factors, float* to, int64_t to_stride);
 
 }  // namespace fastllm::gpt

@@ -1,10 +1,14 @@
-// Blocks of queries against the keys that any of them sees, as library products with one pass over
-// the scores between them. Keys outside a block's range, after it, or before its window are never
-// touched, so a document mask or a window saves work instead of costing some. The scores of one
-// block and head exist at a time; backward makes them again.
+// Blocks of queries against the keys that any of them sees: a product, one pass over the scores, a
+// product. Products leave out what is masked: keys after a query (by tiles of a few rows), outside
+// its range, or before its window are not multiplied, so a document mask or a window saves work
+// instead of costing some. The scores of one block and head exist at a time; backward makes them
+// again.
 //
-// Threads take tasks from a queue, the longest first. What a task writes no other task writes, and
-// in an order of its own, so the bits do not depend on the number of threads.
+// Keys and values are packed once for all heads and blocks that use them. Threads take tasks from a
+// queue, the longest first. What a task writes no other task writes, and in an order of its own, so
+// the bits do not depend on the number of threads.
+//
+// All arithmetic is on float scratch memory; tensors are read and written at its edges alone.
 #include "layers/causal_attention.hpp"
 
 #include <ATen/Parallel.h>
@@ -14,90 +18,107 @@
 #include <atomic>
 #include <span>
 
-#include "kernels/product.hpp"
 #include "kernels/softmax.hpp"
+#include "kernels/tile_product.hpp"
 
 namespace fastllm::gpt {
 namespace {
 
-// Queries in a block. Products of 64 rows run as fast as larger ones, and half a block of work is
-// wasted above the diagonal.
+// Queries in a block: its scores for a few hundred keys stay in a core's cache.
 constexpr int64_t kBlock = 64;
 // Tasks of backward that keep a machine busy. With fewer, heads that share a key are tasks of their
 // own, each with its own gradient of the key, summed at the end.
 constexpr int64_t kEnoughTasks = 8;
 
-// Tokens [begin, end) of the micro-batch.
-struct Run {
+struct Span {
   int64_t begin, end;
   int64_t length() const { return end - begin; }
 };
 
-// A block of queries and the keys that some of them see.
-struct Block {
-  Run queries, keys;
+// An attention range: tokens of the micro-batch.
+struct Range : Span {
+  int64_t packed;  // its first row in packed matrices
 };
 
-std::vector<Run> longest_first(const at::Tensor& ranges) {
-  const std::span ends(ranges.const_data_ptr<int32_t>(), size_t(ranges.numel()));
-  std::vector<Run> runs;
-  for (size_t i = 1; i < ends.size(); ++i)
-    if (ends[i] > ends[i - 1]) runs.push_back({ends[i - 1], ends[i]});
-  std::ranges::stable_sort(runs, std::greater{}, &Run::length);
-  return runs;
-}
+// The ranges that are not empty, the longest first.
+struct Ranges {
+  std::vector<Range> all;
+  int64_t packed = 0;   // rows of packed matrices
+  int64_t longest = 0;  // padded
 
-// The blocks of a range, from its first query on.
+  explicit Ranges(const at::Tensor& tensor) {
+    const std::span ends(tensor.const_data_ptr<int32_t>(), size_t(tensor.numel()));
+    for (size_t i = 1; i < ends.size(); ++i)
+      if (ends[i] > ends[i - 1]) all.push_back({{ends[i - 1], ends[i]}, 0});
+    std::ranges::stable_sort(all, std::greater{}, &Range::length);
+    for (Range& range : all) {
+      range.packed = packed;
+      packed += padded(range.length());
+    }
+    if (!all.empty()) longest = padded(all[0].length());
+  }
+};
+
+// A block of queries and the keys that some of them see, which begin at a panel of their range.
+struct Block {
+  const Range* range;
+  Span queries, keys;
+
+  int64_t first_key() const { return keys.begin - range->begin; }  // in the range
+  // From one row of scores to the next: an odd number of cache lines, so that a column of them does
+  // not fall on a few places of the cache.
+  int64_t stride() const { return (panels_of(keys.length()) | 1) * kPanel; }
+};
+
 template <class Visit>
-void for_each_block(const AttentionShape& shape, const Run& range, Visit&& visit) {
+void for_each_block(const AttentionShape& shape, const Range& range, Visit&& visit) {
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, range.end);
-    const int64_t first = shape.window > 0 ? begin - shape.window + 1 : range.begin;
-    visit(Block{{begin, end}, {std::max(first, range.begin), end}});
+    const int64_t seen =
+        shape.window > 0 ? std::max(begin - shape.window + 1, range.begin) : range.begin;
+    const int64_t first = (seen - range.begin) / kPanel * kPanel;
+    visit(Block{&range, {begin, end}, {range.begin + first, end}});
   }
 }
 
-int64_t most_scores(const AttentionShape& shape, const std::vector<Run>& ranges) {
+int64_t most_scores(const AttentionShape& shape, const Ranges& ranges) {
   int64_t most = 0;
-  for (const Run& range : ranges)
+  for (const Range& range : ranges.all)
     for_each_block(shape, range, [&](const Block& block) {
-      most = std::max(most, block.queries.length() * block.keys.length());
+      most = std::max(most, block.queries.length() * block.stride());
     });
   return most;
 }
 
 ScoreBlock score_block(const AttentionShape& shape, const Dropout& dropout, const Block& block,
                        int64_t head, int64_t tokens) {
-  const auto number = [&](int64_t query) {
-    return uint64_t(head * tokens + query) * uint64_t(tokens) + uint64_t(block.keys.begin);
-  };
+  const auto row = uint64_t(head * tokens + block.queries.begin);
   return {.rows = block.queries.length(),
           .keys = block.keys.length(),
+          .stride = block.stride(),
           .diagonal = block.queries.begin - block.keys.begin,
           .window = shape.window > 0 ? shape.window : block.keys.length(),
           .scale = float(shape.scale),
           .dropout = dropout,
-          .first_number = number(block.queries.begin),
+          .first_number = row * uint64_t(tokens) + uint64_t(block.keys.begin),
           .numbers_a_row = uint64_t(tokens)};
 }
 
+// ---------------------------------------------------------------- tensors
+
 // Rows of tokens that hold all heads one after the other, at one head.
 template <class Float>
-struct Heads {
+struct Head {
   Float* data;
   int64_t stride;  // from one token to the next
 
   Float* at(int64_t token) const { return data + token * stride; }
 };
-Heads<const float> read_head(const at::Tensor& rows, int64_t column) {
+Head<const float> read_head(const at::Tensor& rows, int64_t column) {
   return {rows.const_data_ptr<float>() + column, rows.stride(0)};
 }
-Heads<float> write_head(const at::Tensor& rows, int64_t column) {
+Head<float> write_head(const at::Tensor& rows, int64_t column) {
   return {rows.mutable_data_ptr<float>() + column, rows.stride(0)};
-}
-void clear(const Heads<float>& head, const Run& run, int64_t width) {
-  for (int64_t token = run.begin; token < run.end; ++token)
-    std::fill_n(head.at(token), width, 0.0f);
 }
 
 // softmax [heads, 2, tokens] from a query on.
@@ -106,6 +127,8 @@ SoftmaxRows softmax_rows(const at::Tensor& softmax, int64_t head, int64_t query)
   float* maximum = softmax.mutable_data_ptr<float>() + head * 2 * tokens + query;
   return {.maximum = maximum, .inverse_sum = maximum + tokens};
 }
+
+// ---------------------------------------------------------------- threads
 
 class Tasks {
  public:
@@ -121,15 +144,121 @@ class Tasks {
   std::atomic<int64_t> next_{0};
 };
 
-// Calls work(tasks) once on every thread. A team of all threads even for one task: products within
-// a team stay on their thread.
+// Calls work(tasks) once on every thread that there is work for.
 template <class Work>
 void on_every_thread(int64_t count, Work&& work) {
   Tasks tasks(count);
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+  const int64_t threads = std::min<int64_t>(at::get_num_threads(), count);
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
     const sdk::ComputeGuard guard;  // of this thread
     work(tasks);
   });
+}
+
+// ---------------------------------------------------------------- packed matrices
+
+// What a packed matrix is made of, and how: [keys, width] of a range and group in panels of its
+// columns, or of its rows.
+struct Source {
+  enum Kind { kKeys, kKeysTransposed, kValues, kValuesTransposed } kind;
+  bool values() const { return kind == kValues || kind == kValuesTransposed; }
+  bool transposed() const { return kind == kKeysTransposed || kind == kValuesTransposed; }
+};
+
+class Packed {
+ public:
+  Packed(const AttentionShape& shape, const Ranges& ranges, const at::Tensor& key_value,
+         std::vector<Source::Kind> kinds)
+      : groups_(shape.groups),
+        rows_(ranges.packed),
+        width_(padded(shape.head_width)),
+        memory_(empty({int64_t(kinds.size()) * groups_ * rows_ * width_})) {
+    const int64_t count = int64_t(kinds.size()) * groups_;
+    on_every_thread(count * int64_t(ranges.all.size()), [&](Tasks& tasks) {
+      for (int64_t task = tasks.take(); task >= 0; task = tasks.take()) {
+        const Range& range = ranges.all[size_t(task / count)];
+        const int64_t matrix = task % count / groups_, group = task % groups_;
+        const Source source{kinds[size_t(matrix)]};
+        const int64_t column = (source.values() ? groups_ + group : group) * shape.head_width;
+        const auto from = read_head(key_value, column);
+        float* to = memory_.mutable_data_ptr<float>() + place(matrix, group, range);
+        if (source.transposed())
+          pack_transposed_panels(range.length(), shape.head_width, from.stride,
+                                 from.at(range.begin), to);
+        else
+          pack_panels(range.length(), shape.head_width, from.stride, from.at(range.begin), to);
+      }
+    });
+  }
+
+  // matrix: number in kinds.
+  const float* operator()(int64_t matrix, int64_t group, const Range& range) const {
+    return memory_.const_data_ptr<float>() + place(matrix, group, range);
+  }
+
+ private:
+  int64_t place(int64_t matrix, int64_t group, const Range& range) const {
+    return ((matrix * groups_ + group) * rows_ + range.packed) * width_;
+  }
+  int64_t groups_, rows_, width_;
+  at::Tensor memory_;
+};
+
+// ---------------------------------------------------------------- products of a block
+
+// The rows that see any of `count` columns from `column` on.
+Span rows_seeing(const ScoreBlock& s, int64_t column, int64_t count) {
+  return {std::max<int64_t>(0, column - s.diagonal),
+          std::min(s.rows, column + count - 1 - s.diagonal + s.window)};
+}
+// The columns that any of `count` rows from `row` on sees.
+Span columns_seen(const ScoreBlock& s, int64_t row, int64_t count) {
+  return {std::max<int64_t>(0, s.diagonal + row + 1 - s.window), s.diagonal + row + count};
+}
+
+// scores = queries [rows, width] times the transposed keys, where some row sees them.
+void score_product(const ScoreBlock& s, int64_t width, const Head<const float>& queries,
+                   const Block& block, const float* keys_transposed, float* scores) {
+  const float* panel = keys_transposed + block.first_key() * width;
+  for (int64_t column = 0; column < s.keys; column += kPanel, panel += kPanel * width) {
+    const Span rows = rows_seeing(s, column, kPanel);
+    if (rows.length() <= 0) continue;
+    multiply_panel(rows.length(), width,
+                   {queries.at(block.queries.begin + rows.begin), queries.stride, 1}, panel, false,
+                   scores + rows.begin * s.stride + column, s.stride);
+  }
+}
+
+// out [rows, padded width] = weights times values (or keys).
+void value_product(const ScoreBlock& s, int64_t width, const float* weights, const Block& block,
+                   const float* values, float* out) {
+  for (int64_t row = 0; row < s.rows; row += kTileRows) {
+    const int64_t rows = std::min(kTileRows, s.rows - row);
+    const Span columns = columns_seen(s, row, rows);
+    const float* panel = values + (block.first_key() + columns.begin) * kPanel;
+    for (int64_t first = 0; first < width; first += kPanel) {
+      multiply_panel(rows, columns.length(),
+                     {weights + row * s.stride + columns.begin, s.stride, 1}, panel, false,
+                     out + row * padded(width) + first, padded(width));
+      panel += block.range->length() * kPanel;
+    }
+  }
+}
+
+// sums [keys of the range, padded width] += transposed weights times packed rows of the block.
+void key_product(const ScoreBlock& s, int64_t width, const float* weights, const Block& block,
+                 const float* packed_rows, float* sums) {
+  for (int64_t column = 0; column < s.keys; column += kTileRows) {
+    const int64_t columns = std::min(kTileRows, s.keys - column);
+    const Span rows = rows_seeing(s, column, columns);
+    if (rows.length() <= 0) continue;
+    float* sum = sums + (block.first_key() + column) * padded(width);
+    for (int64_t first = 0; first < width; first += kPanel) {
+      multiply_panel(
+          columns, rows.length(), {weights + rows.begin * s.stride + column, 1, s.stride},
+          packed_rows + first * s.rows + rows.begin * kPanel, true, sum + first, padded(width));
+    }
+  }
 }
 
 }  // namespace
@@ -152,92 +281,96 @@ void check_ranges(const at::Tensor& ranges, int64_t tokens) {
   if (ends.back() != tokens) refuse(std::to_string(ends.back()) + " last");
 }
 
-at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& ranges,
+at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& ranges_tensor,
                              const Dropout& dropout, const at::Tensor& query,
                              const at::Tensor& key_value, const at::Tensor& out) {
   const int64_t tokens = query.size(0), width = shape.head_width;
   const int64_t shared = shape.heads / shape.groups;
-  const std::vector<Run> runs = longest_first(ranges);
+  const Ranges ranges(ranges_tensor);
+  const Packed packed(shape, ranges, key_value, {Source::kKeysTransposed, Source::kValues});
   std::vector<Block> blocks;
-  for (const Run& run : runs)
-    for_each_block(shape, run, [&](const Block& block) { blocks.push_back(block); });
+  for (const Range& range : ranges.all)
+    for_each_block(shape, range, [&](const Block& block) { blocks.push_back(block); });
   std::ranges::stable_sort(blocks, std::greater{}, [](const Block& b) { return b.keys.length(); });
-  const int64_t scores_size = most_scores(shape, runs);
+  const int64_t scores_size = most_scores(shape, ranges), result_size = kBlock * padded(width);
   const at::Tensor softmax = empty({shape.heads, 2, tokens});
 
   on_every_thread(int64_t(blocks.size()) * shape.heads, [&](Tasks& tasks) {
-    const at::Tensor scratch = empty({scores_size});
+    const at::Tensor scratch = empty({scores_size + result_size});
     float* scores = scratch.mutable_data_ptr<float>();
+    float* result = scores + scores_size;
     for (int64_t task = tasks.take(); task >= 0; task = tasks.take()) {
       const Block& block = blocks[size_t(task / shape.heads)];
-      const int64_t head = task % shape.heads, group = head / shared;
-      const auto q = read_head(query, head * width), k = read_head(key_value, group * width),
-                 v = read_head(key_value, (shape.groups + group) * width);
+      const int64_t head = task % shape.heads, group = head / shared, first = block.queries.begin;
       const auto o = write_head(out, head * width);
-      const SoftmaxRows rows = softmax_rows(softmax, head, block.queries.begin);
+      const SoftmaxRows rows = softmax_rows(softmax, head, first);
       const ScoreBlock s = score_block(shape, dropout, block, head, tokens);
-      float* result = o.at(block.queries.begin);
-      product(s.rows, s.keys, width, {q.at(block.queries.begin), q.stride},
-              {k.at(block.keys.begin), k.stride, true}, false, scores, s.keys);
+      score_product(s, width, read_head(query, head * width), block, packed(0, group, *block.range),
+                    scores);
       attention_softmax(s, scores, rows);
-      product(s.rows, width, s.keys, {scores, s.keys}, {v.at(block.keys.begin), v.stride}, false,
-              result, o.stride);
-      scale_rows(s.rows, width, o.stride, rows.inverse_sum, result);
+      value_product(s, width, scores, block, packed(1, group, *block.range), result);
+      store_rows(s.rows, width, result, padded(width), rows.inverse_sum, o.at(first), o.stride);
     }
   });
   return softmax;
 }
 
-void attention_backward(const AttentionShape& shape, const at::Tensor& ranges,
+void attention_backward(const AttentionShape& shape, const at::Tensor& ranges_tensor,
                         const Dropout& dropout, const at::Tensor& query,
                         const at::Tensor& key_value, const at::Tensor& softmax,
                         const at::Tensor& d_out, const at::Tensor& d_query,
                         const at::Tensor& d_key_value) {
   const int64_t tokens = query.size(0), width = shape.head_width;
   const int64_t shared = shape.heads / shape.groups;
-  const std::vector<Run> runs = longest_first(ranges);
-  const int64_t scores_size = most_scores(shape, runs);
+  const Ranges ranges(ranges_tensor);
+  const Packed packed(shape, ranges, key_value,
+                      {Source::kKeysTransposed, Source::kValuesTransposed, Source::kKeys});
   // A task is the heads of one range that write one gradient of keys and values.
-  const bool apart = shared > 1 && int64_t(runs.size()) * shape.groups < kEnoughTasks;
+  const bool apart = shared > 1 && int64_t(ranges.all.size()) * shape.groups < kEnoughTasks;
   const int64_t parts = apart ? shape.heads : shape.groups, heads_a_part = shape.heads / parts;
   const at::Tensor d_parts = apart ? empty({tokens, 2 * parts * width}) : d_key_value;
+  const int64_t scores_size = most_scores(shape, ranges), block_size = kBlock * padded(width);
+  const int64_t sums_size = ranges.longest * padded(width);
 
-  on_every_thread(int64_t(runs.size()) * parts, [&](Tasks& tasks) {
-    const at::Tensor scratch = empty({2 * scores_size});
+  on_every_thread(int64_t(ranges.all.size()) * parts, [&](Tasks& tasks) {
+    const at::Tensor scratch = empty({2 * scores_size + 3 * block_size + 2 * sums_size});
     float* weights = scratch.mutable_data_ptr<float>();
     float* d_weights = weights + scores_size;
+    float* queries = d_weights + scores_size;
+    float* d_outs = queries + block_size;
+    float* d_queries = d_outs + block_size;
+    float* d_keys = d_queries + block_size;
+    float* d_values = d_keys + sums_size;
     for (int64_t task = tasks.take(); task >= 0; task = tasks.take()) {
-      const Run& run = runs[size_t(task / parts)];
+      const Range& range = ranges.all[size_t(task / parts)];
       const int64_t part = task % parts;
-      const auto d_k = write_head(d_parts, part * width),
-                 d_v = write_head(d_parts, (parts + part) * width);
-      clear(d_k, run, width);
-      clear(d_v, run, width);
+      std::fill_n(d_keys, range.length() * padded(width), 0.0f);
+      std::fill_n(d_values, range.length() * padded(width), 0.0f);
       for (int64_t head = part * heads_a_part; head < (part + 1) * heads_a_part; ++head) {
         const int64_t group = head / shared;
-        const auto q = read_head(query, head * width), d_o = read_head(d_out, head * width),
-                   k = read_head(key_value, group * width),
-                   v = read_head(key_value, (shape.groups + group) * width);
+        const auto q = read_head(query, head * width), d_o = read_head(d_out, head * width);
         const auto d_q = write_head(d_query, head * width);
-        for_each_block(shape, run, [&](const Block& block) {
-          const int64_t first_query = block.queries.begin, first_key = block.keys.begin;
+        for_each_block(shape, range, [&](const Block& block) {
+          const int64_t first = block.queries.begin;
           const ScoreBlock s = score_block(shape, dropout, block, head, tokens);
-          const Operand queries{q.at(first_query), q.stride},
-              d_outs{d_o.at(first_query), d_o.stride};
-          product(s.rows, s.keys, width, queries, {k.at(first_key), k.stride, true}, false, weights,
-                  s.keys);
-          product(s.rows, s.keys, width, d_outs, {v.at(first_key), v.stride, true}, false,
-                  d_weights, s.keys);
-          attention_softmax_backward(s, softmax_rows(softmax, head, first_query), weights,
-                                     d_weights);
-          product(s.keys, width, s.rows, {weights, s.keys, true}, d_outs, true, d_v.at(first_key),
-                  d_v.stride);
-          product(s.keys, width, s.rows, {d_weights, s.keys, true}, queries, true,
-                  d_k.at(first_key), d_k.stride);
-          product(s.rows, width, s.keys, {d_weights, s.keys}, {k.at(first_key), k.stride}, false,
-                  d_q.at(first_query), d_q.stride);
+          score_product(s, width, q, block, packed(0, group, range), weights);
+          score_product(s, width, d_o, block, packed(1, group, range), d_weights);
+          attention_softmax_backward(s, softmax_rows(softmax, head, first), weights, d_weights);
+          pack_panels(s.rows, width, d_o.stride, d_o.at(first), d_outs);
+          key_product(s, width, weights, block, d_outs, d_values);
+          pack_panels(s.rows, width, q.stride, q.at(first), queries);
+          key_product(s, width, d_weights, block, queries, d_keys);
+          value_product(s, width, d_weights, block, packed(2, group, range), d_queries);
+          store_rows(s.rows, width, d_queries, padded(width), nullptr, d_q.at(first), d_q.stride);
         });
       }
+      const auto store = [&](const float* sums, int64_t column) {
+        const auto to = write_head(d_parts, column * width);
+        store_rows(range.length(), width, sums, padded(width), nullptr, to.at(range.begin),
+                   to.stride);
+      };
+      store(d_keys, part);
+      store(d_values, parts + part);
     }
   });
   if (!apart) return;
