@@ -366,6 +366,32 @@ TEST(GptDescription, OfFrozenKindsIsTheReferences) {
   with({at("transformer.output_lr_scale=0"), at("tie_word_embeddings=false")}, "output", false);
 }
 
+// Each scale reaches the parameters of its kind, weights and biases, and no others.
+TEST(GptDescription, GivesEachKindItsLearningRateScale) {
+  const auto kind_of = [](const std::string& name) -> std::string {
+    if (name.find("norm") + 1) return "norm";
+    if (name.find(".self_attn.") + 1) return "attention";
+    if (name.find(".mlp.") + 1) return "mlp";
+    return name.find("embeddings_weight") + 1 ? "embeddings" : "output";
+  };
+  for (const std::string kind : {"norm", "attention", "mlp", "embeddings", "output"}) {
+    const std::string value = kind == "mlp" ? "[0.25]" : "0.25";
+    const auto c = configure({at("transformer.num_layers=1"), at("transformer.hidden_size=64"),
+                              at("vocab_size=50"), at("tie_word_embeddings=false"),
+                              at("transformer.query_key_norm=true"),
+                              at("transformer." + kind + "_lr_scale=" + value)});
+    ASSERT_EQ(c.refused, "");
+    int scaled = 0;
+    for (const auto& parameter : c.model->description().parameters) {
+      const bool expected = kind_of(parameter.name) == kind;
+      EXPECT_EQ(parameter.lr_scales, expected ? std::vector<double>{0.25} : std::vector<double>{})
+          << parameter.name;
+      scaled += expected;
+    }
+    EXPECT_GT(scaled, 0) << kind;
+  }
+}
+
 TEST(GptDescription, HasNormsOfQueriesAndKeysWhenAskedFor) {
   const auto names = [](const std::vector<std::string>& values) {
     std::vector<std::string> result;

@@ -540,6 +540,65 @@ TEST(GptLayers, WriteZerosWhenThereIsNoOutputGradient) {
   }
 }
 
+// Two documents in one row, with positions that begin again, against each in a call of its own: what
+// the reference asks of packing, for outputs and for every gradient.
+TEST(GptBlock, TreatsPackedDocumentsLikeDocumentsAlone) {
+  for (auto [window, normalized] : {std::pair{0, true}, {5, false}}) {
+    at::manual_seed(6);
+    auto config = base_config();
+    config.rotary.kind = RotaryKind::kDefault;
+    config.window = window;
+    config.query_key_norm = normalized;
+    const std::vector<int64_t> lengths{33, 37, 1, 69};  // two a sample
+    BlockCase packed(config);
+    packed.ranges = at::tensor({0, 33, 70, 71, 140}, at::kInt);
+    std::vector<at::Tensor> positions;
+    for (int64_t length : lengths) positions.push_back(at::arange(length, at::kLong));
+    packed.positions = at::cat(positions).view({kBatch, kSequence});
+    const auto together = packed.run();
+
+    Named sums;
+    int64_t begin = 0;
+    for (int64_t length : lengths) {
+      const auto part = [&](const at::Tensor& all) {
+        return all.flatten(0, 1).narrow(0, begin, length).unsqueeze(0).contiguous();
+      };
+      const std::vector<at::Tensor> inputs{part(packed.x), at::tensor({0, int(length)}, at::kInt),
+                                           at::arange(length, at::kLong).unsqueeze(0)};
+      const auto alone = testing::run(packed.block, packed.weights, inputs, {part(packed.dy)}, {});
+      EXPECT_LT(distance(part(together.outputs[0]), alone.outputs[0]), kTolerance);
+      EXPECT_LT(distance(part(together.d_input), alone.d_input), kTolerance);
+      for (const auto& [name, gradient] : alone.gradients)
+        sums[name] =
+            sums[name].defined() ? sums[name] + gradient.to(at::kDouble) : gradient.to(at::kDouble);
+      begin += length;
+    }
+    for (const auto& [name, gradient] : together.gradients)
+      EXPECT_LT(distance(gradient, sums.at(name)), 2 * kTolerance) << name;
+  }
+}
+
+TEST(GptBlock, DropsAttentionByTheCallsSeedAndNotInEvaluation) {
+  at::manual_seed(6);
+  auto config = base_config();
+  BlockCase plain(config);
+  config.attention_dropout = 0.4;
+  BlockCase dropping(config);
+  dropping.x = plain.x;
+  dropping.dy = plain.dy;
+  dropping.weights = plain.weights;
+  const auto equal = [](const RunResult& a, const RunResult& b) {
+    bool same = a.outputs[0].equal(b.outputs[0]) && a.d_input.equal(b.d_input);
+    for (const auto& [name, gradient] : a.gradients) same &= gradient.equal(b.gradients.at(name));
+    return same;
+  };
+  const auto first = dropping.run({.seed = 1});
+  EXPECT_TRUE(equal(first, dropping.run({.seed = 1})));
+  EXPECT_FALSE(first.outputs[0].equal(dropping.run({.seed = 2}).outputs[0]));
+  EXPECT_FALSE(first.outputs[0].equal(plain.run({.seed = 1}).outputs[0]));
+  EXPECT_TRUE(equal(plain.run(), dropping.run({.evaluation = true, .seed = 1})));
+}
+
 TEST(GptLayers, RepeatToTheBitAndRecomputeWhatTheyKept) {
   auto config = base_config();
   config.rotary.kind = RotaryKind::kDefault;

@@ -68,6 +68,7 @@ std::vector<data::Batch> make_batches(const fs::path& folder, const nlohmann::js
   const auto count_valid = [](const std::vector<int64_t>& values) {
     return std::ranges::count_if(values, [](int64_t l) { return l != data::kIgnoredLabel; });
   };
+  const auto lengths = job.value("documents", std::vector<int64_t>{sequence});
   std::vector<data::Batch> batches;
   for (int64_t begin = 0; begin < samples; begin += size) {
     data::Batch& batch = batches.emplace_back();
@@ -76,9 +77,14 @@ std::vector<data::Batch> make_batches(const fs::path& folder, const nlohmann::js
     const auto from = begin * sequence, to = from + batch.samples * sequence;
     batch.tokens.assign(tokens.begin() + from, tokens.begin() + to);
     batch.labels.assign(labels.begin() + from, labels.begin() + to);
-    batch.documents.assign(batch.tokens.size(), 0);
-    for (int64_t i = 0; i < batch.samples * sequence; ++i) batch.positions.push_back(i % sequence);
-    for (int64_t i = 0; i <= batch.samples; ++i) batch.cu_seqlens.push_back(int32_t(i * sequence));
+    batch.cu_seqlens.push_back(0);
+    for (int64_t sample = 0; sample < batch.samples; ++sample) {
+      for (size_t document = 0; document < lengths.size(); ++document) {
+        batch.documents.insert(batch.documents.end(), size_t(lengths[document]), int64_t(document));
+        for (int64_t i = 0; i < lengths[document]; ++i) batch.positions.push_back(i);
+        batch.cu_seqlens.push_back(int32_t(batch.cu_seqlens.back() + lengths[document]));
+      }
+    }
     batch.valid_labels = count_valid(batch.labels);
     for (const auto& values : further) {
       auto& own = batch.further_labels.emplace_back();

@@ -37,6 +37,7 @@ class Case:
     z_loss: float = 0.0
     samples: int = SAMPLES
     sequence: int = SEQUENCE
+    documents: typing.Optional[list] = None  # lengths in every sample; the judge sees each alone
 
 
 def randomize(module):
@@ -377,6 +378,9 @@ def all_cases(full):
     for window in (1, 4, 40):
         yield llama(f"mistral-window-{window}", heads=8, groups=2, tied=False, family="mistral", sequence=80, samples=2,
                     theirs={"sliding_window": window}, transformer={"window_size": window})
+    yield llama("llama-documents", heads=8, groups=2, tied=False, documents=[9, 1, 38])
+    yield llama("mistral-documents-in-a-window", heads=4, groups=2, tied=True, family="mistral", documents=[30, 18],
+                theirs={"sliding_window": 6}, transformer={"window_size": 6})
     yield llama("qwen2", heads=8, groups=2, tied=True, family="qwen2")
     yield llama("qwen2-window-from-the-second-layer", heads=4, groups=2, tied=False, family="qwen2",
                 theirs={"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
@@ -417,7 +421,7 @@ def all_cases(full):
 
 def judge(case, module, tokens, labels):
     """Losses by name, logits [heads, B, S, V], gradients of what is minimised."""
-    logits = module(tokens)
+    logits = torch.cat([module(document) for document in tokens.split(case.documents or case.sequence, 1)], 1)
     logits = logits if isinstance(logits, list) else [logits]
     losses, total = {}, 0
     for k, (coefficient, own_logits, own_labels) in enumerate(zip(case.coefficients, logits, labels, strict=True)):

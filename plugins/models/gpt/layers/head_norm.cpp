@@ -29,8 +29,11 @@ NormShape HeadNorm::shape(int64_t tokens, int64_t x_stride, int64_t y_stride) co
 void HeadNorm::forward(const at::Tensor& values, HeadNormSaved* saved) const {
   const int64_t tokens = values.size(0);
   // The kept input is a copy without what else lies in the rows.
-  const at::Tensor input =
-      saved ? values.narrow(1, 0, heads_ * width_).clone(at::MemoryFormat::Contiguous) : values;
+  at::Tensor input = values;
+  if (saved) {
+    input = empty({tokens, heads_ * width_});
+    input.copy_(values.narrow(1, 0, heads_ * width_));
+  }
   const at::Tensor inverse = empty({tokens * heads_});
   norm_forward(shape(tokens, input.stride(0), values.stride(0)), input.const_data_ptr<float>(),
                parameters_[weight_].const_data_ptr<float>(), nullptr,
