@@ -421,7 +421,10 @@ def all_cases(full):
 
 def judge(case, module, tokens, labels):
     """Losses by name, logits [heads, B, S, V], gradients of what is minimised."""
-    logits = torch.cat([module(document) for document in tokens.split(case.documents or case.sequence, 1)], 1)
+    if case.documents:
+        logits = torch.cat([module(document) for document in tokens.split(case.documents, 1)], 1)
+    else:
+        logits = module(tokens)
     logits = logits if isinstance(logits, list) else [logits]
     losses, total = {}, 0
     for k, (coefficient, own_logits, own_labels) in enumerate(zip(case.coefficients, logits, labels, strict=True)):
@@ -470,7 +473,7 @@ def run_case(case, runner, plugin, folder):
         own.numpy().tofile(folder / ("labels.i64" if k == 0 else f"labels_{k + 1}.i64"))
     (folder / "job.json").write_text(json.dumps({
         "base_model": case.base_model, "samples": case.samples, "sequence": case.sequence, "micro_batch": case.micro_batch,
-        "recompute": case.recompute, "predictions": predictions}))
+        "recompute": case.recompute, "documents": case.documents or [case.sequence], "predictions": predictions}))
     subprocess.run([runner, plugin, folder], check=True)
 
     losses, logits, gradients = judge(case, module, tokens, labels)
