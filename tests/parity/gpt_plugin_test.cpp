@@ -171,8 +171,6 @@ TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
       {"transformer.num_experts", "4", "1"},
       {"transformer.num_shared_experts", "1", "0"},
       {"transformer.num_experts_per_token", "2", "1"},
-      {"transformer.debug_transformer", "1", "0"},
-      {"transformer.debug_transformer_memory", "true", "false"},
   };
   for (const auto& [key, value, instead] : cases) {
     EXPECT_EQ(configure({at(key + "=" + value)}).refused,

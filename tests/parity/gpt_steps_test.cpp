@@ -9,7 +9,8 @@
 #include <functional>
 #include <random>
 
-#include "core/base/error.hpp"
+#include "core/base/file.hpp"
+#include "core/base/log.hpp"
 #include "core/config/resolve.hpp"
 #include "core/model/schedule.hpp"
 #include "core/optim/adamw.hpp"
@@ -23,6 +24,7 @@ namespace fastllm {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
@@ -372,6 +374,34 @@ TEST(GptStep, LearningRateScalesReachThePartsTheyName) {
       EXPECT_GT(parts, 0);
     }
   }
+}
+
+// ---------------------------------------------------------------- what is logged
+
+TEST(GptStep, LogsTensorsInsideBlocksByLevel) {
+  const auto logged = [](const Overrides& overrides) {
+    TemporaryDirectory folder;
+    Rig rig(overrides);
+    const std::vector<data::Batch> batches{batch_of(0, 2)};
+    log::set_file(folder.path() / "log.txt");
+    rig.train(batches);
+    log::flush();
+    log::set_file({});
+    return read_file(folder.path() / "log.txt");
+  };
+  EXPECT_EQ(logged({}), "");
+  const std::string shapes = logged({"transformer.debug_transformer=1"});
+  EXPECT_EQ(std::ranges::count(shapes, '\n'), 2 * 8);  // four tensors each way in two blocks
+  EXPECT_THAT(shapes, AllOf(HasSubstr("layers.1 norm_1 output [48, 16]\n"),
+                            HasSubstr("layers.2 gradient of mlp output [48, 16]\n")));
+  EXPECT_THAT(logged({"transformer.debug_transformer=2"}),
+              ContainsRegex("layers.2 attention output \\[48, 16\\] mean [-.e0-9]+ deviation "
+                            "[.e0-9]+\n"));
+  EXPECT_THAT(logged({"transformer.debug_transformer=4"}),
+              ContainsRegex("norm_2 output \\[48, 16\\] mean [-.e0-9]+ deviation [.e0-9]+ values "
+                            "[-.e0-9]+ [-.e0-9]+\n"));
+  EXPECT_THAT(logged({"transformer.debug_transformer_memory=true"}),
+              ContainsRegex("layers.1 mlp output \\| resident [0-9.]+ MiB\n"));
 }
 
 // ---------------------------------------------------------------- initial values

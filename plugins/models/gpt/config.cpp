@@ -274,6 +274,8 @@ class Reader {
                             : level == "activation_and_input" ? MlpRecompute::kActivationAndInput
                                                               : MlpRecompute::kFull;
     config_.hidden_dropout = probability("transformer.hidden_dropout");
+    config_.debug_level = node_.get<int64_t>("transformer.debug_transformer");
+    config_.debug_memory = node_.get<bool>("transformer.debug_transformer_memory");
   }
 
   void read_embeddings() {
@@ -402,8 +404,6 @@ class Reader {
     if (experts != 1) later("transformer.num_experts", std::to_string(experts), "1");
     only("transformer.num_shared_experts", int64_t{0});
     only("transformer.num_experts_per_token", int64_t{1});
-    only("transformer.debug_transformer", int64_t{0});
-    only("transformer.debug_transformer_memory", false);
     if (node_.get<bool>("use_megatron_initialization")) {
       problem("use_megatron_initialization",
               "expected false, found true, which replays another system's random numbers; initial "

@@ -56,6 +56,8 @@ struct GptConfig {
   bool query_key_norm = false;     // RMS norm of every head of queries and keys, before rotary
   MlpRecompute mlp_recompute = MlpRecompute::kNone;
   double hidden_dropout = 0;  // probability, in training
+  int64_t debug_level = 0;    // of the log of tensors inside blocks (layers/block_log.hpp)
+  bool debug_memory = false;
 
   int64_t vocabulary = 0, positions = 0;
   bool absolute_positions = true, tied = true, parallel_embeddings = true;

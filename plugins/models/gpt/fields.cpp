@@ -169,9 +169,11 @@ void declare_transformer(const sdk::Sink& sink) {
   sink.field(choice(at + "mlp_recompute_level", "none", 0,
                     {"none", "activation", "activation_and_input", "full"},
                     "What of the MLP is computed again in backward to save memory."));
-  sink.field(integer(at + "debug_transformer", "0", kExpert, 0, "Level of logging inside blocks."));
-  sink.field(
-      boolean(at + "debug_transformer_memory", "false", kExpert, "Log memory inside blocks."));
+  sink.field(integer(at + "debug_transformer", "0", kExpert, 0,
+                     "Log of tensors inside blocks: 1 shapes, 2 mean and deviation too, from 3 on "
+                     "also 2^(level - 3) values."));
+  sink.field(boolean(at + "debug_transformer_memory", "false", kExpert,
+                     "Log the process's resident memory inside blocks."));
   sink.field(boolean(at + "random_bias_init", "false", kExpert,
                      "Initialize linear biases as their weight instead of 0 (test aid)."));
   sink.field(real(at + "expert_auxiliary_loss_coefficient", "0.01", 0, 0,

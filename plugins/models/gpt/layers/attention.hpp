@@ -36,8 +36,7 @@ class Attention {
 
   // y = residual + dropout(attention(x)); all [tokens, hidden]. saved null: nothing is kept.
   void forward(const AttentionContext& context, const at::Tensor& x, const at::Tensor& residual,
-               const Dropout& dropout,
-               const at::Tensor& y, AttentionSaved* saved);
+               const Dropout& dropout, const at::Tensor& y, AttentionSaved* saved);
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
   void backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,
                 const at::Tensor& dx);

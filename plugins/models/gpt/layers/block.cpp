@@ -23,6 +23,7 @@ Block::Block(const GptConfig& config, const std::string& prefix, int64_t number,
       window_(config.window_of(number)),
       rotary_(rotary.enabled()),
       output_(output),
+      log_(config, prefix),
       norm_1_(parameters, config, prefix + ".norm_1"),
       norm_2_(parameters, config, prefix + ".norm_2"),
       attention_(parameters, config, prefix + ".self_attn", window_, rotary),
@@ -62,11 +63,15 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
     attention_.forward(attention_context(call, inputs), normed, x,
                        hidden_dropout(config_.hidden_dropout, call, RandomUse::kAttentionOutput),
                        mid, saved ? &saved->attention : nullptr);
+    log_("norm_1 output", normed);
+    log_("attention output", mid);
   }
   const at::Tensor normed = empty_as(x);
   norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
   mlp_.forward(normed, mid, hidden_dropout(config_.hidden_dropout, call, RandomUse::kMlpOutput), y,
                saved ? &saved->mlp : nullptr);
+  log_("norm_2 output", normed);
+  log_("mlp output", y);
   if (saved) {
     saved->x = x;
     saved->mid = mid;
@@ -99,6 +104,8 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
     norm_2_.forward(saved.mid, saved.mlp.input, nullptr);
   }
   mlp_.backward(gradients, saved.mlp, dy, d_normed_2);
+  log_("gradient of mlp output", dy);
+  log_("gradient of norm_2 output", d_normed_2);
   saved.mlp = {};
   if (!need_normed_2) return;
   const at::Tensor d_mid = maybe(need_mid);
@@ -106,6 +113,8 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   if (!need_mid) return;
   const at::Tensor d_normed_1 = maybe(need_normed_1);
   attention_.backward(gradients, saved.attention, d_mid, d_normed_1);
+  log_("gradient of attention output", d_mid);
+  log_("gradient of norm_1 output", d_normed_1);
   if (!need_normed_1) return;
   norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid,
                    need_x ? flat(d_inputs[0]) : at::Tensor());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "layers/attention.hpp"
+#include "layers/block_log.hpp"
 #include "layers/mlp.hpp"
 #include "layers/norm.hpp"
 
@@ -29,6 +30,7 @@ class Block : public Layer {
   int64_t window_;
   bool rotary_;
   std::string output_;
+  BlockLog log_;
   Norm norm_1_, norm_2_;
   Attention attention_;
   Mlp mlp_;
