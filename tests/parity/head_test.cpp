@@ -166,10 +166,11 @@ TEST(GptHead, CutsTokensIntoEqualPiecesOfABoundedSize) {
   config.vocabulary = 8192;
   Rig rig(config);
   EXPECT_EQ(rig.head.chunk(100), 100);
-  EXPECT_EQ(rig.head.chunk(2048), 256);  // 8 MiB
-  EXPECT_EQ(rig.head.chunk(2050), 228);  // 9 pieces
+  EXPECT_EQ(rig.head.chunk(384), 384);   // 12 MiB
+  EXPECT_EQ(rig.head.chunk(385), 193);   // 2 pieces
+  EXPECT_EQ(rig.head.chunk(2048), 342);  // 6 pieces
   config.vocabulary = 1 << 20;
-  EXPECT_EQ(Head(config, "layers.3", 1, "hidden", "w").chunk(4096), 128);
+  EXPECT_EQ(Head(config, "layers.3", 1, "hidden", "w").chunk(4096), 256);
 }
 
 // Of the losses and their gradient; the products' bits are the library's affair.
