@@ -48,7 +48,10 @@ int run(const char* plugin, int64_t layers) {
   shard::Store store(layout, 0, {});
   train::Executor executor(*model, store, {});
   const auto schedule = model::make_schedule(train::schedule_options(store, 1, 1, true));
-  const train::StepInput input{{&batch}, 1, 1.0, 1};
+  train::StepInput input;
+  input.micro_batches = {&batch};
+  input.step = 1;
+  input.valid_labels = 1;
 
   // One call, as the executor makes it, on a layer in the middle: one input, one output.
   float number = 0;
