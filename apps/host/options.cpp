@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <sstream>
 
+#include "apps/host/arguments.hpp"
+
 namespace fastllm::host {
 namespace {
 
@@ -69,21 +71,7 @@ Options parse_options(int argc, char** argv) {
     return options;
   }
   std::vector<std::string> words;
-  po::options_description all = visible_options(options);
-  all.add_options()("words", po::value(&words));
-  po::positional_options_description positional;
-  positional.add("words", -1);
-  try {
-    po::variables_map values;
-    // Options are spelt out in full: a guessed prefix would change meaning when an option is added.
-    auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(
-        po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
-        values);
-    po::notify(values);
-  } catch (const po::error& e) {
-    throw UsageError{std::string(e.what()) + "; see fastllm-host --help"};
-  }
+  parse_arguments("fastllm-host", arguments, visible_options(options), words);
   for (const std::string& word : words) {
     if (word.find('=') != std::string::npos) {
       options.overrides.push_back(word);

@@ -1,4 +1,4 @@
-// The command line of fastllm-host. Boost.Program_options is used in options.cpp alone.
+// The command line of fastllm-host.
 #pragma once
 
 #include <filesystem>

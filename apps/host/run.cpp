@@ -73,6 +73,18 @@ config::Node checkpoint_configuration(Job& job) {
   return model ? *model : config::Node::map();
 }
 
+void resolve(Job& job, const std::string& command_line, int verbosity) {
+  try {
+    job.resolve();
+  } catch (const Error&) {
+    if (job.configuration().size() > 0) print_configuration(job, command_line, verbosity);
+    throw;
+  }
+  const train::Settings& settings = job.settings();
+  log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
+                  int(settings.distributed.world_size), log::Level::kInfo});
+}
+
 void tell_plan(Job& job) {
   for (const auto& warning : job.warnings()) log::warning(warning);
   for (const auto& note : job.settings().notes) log::info(note);

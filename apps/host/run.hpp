@@ -15,6 +15,9 @@
 namespace fastllm::host {
 
 void print_configuration(Job& job, const std::string& command_line, int verbosity);
+// Resolves the job, and sets up the log as it says. When something is wrong, prints what could be made
+// out of the configuration before it throws: a wrong key is easier to see beside the right ones.
+void resolve(Job& job, const std::string& command_line, int verbosity);
 // What a user should know before the first step: old names, keys without effect, reduced offsets,
 // how work is kept.
 void tell_plan(Job& job);

@@ -3,17 +3,14 @@
 #include "core/data/dataset_file_writer.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <limits>
 #include <string>
 #include <string_view>
 
 #include "core/base/error.hpp"
-#include "core/base/file.hpp"
 #include "core/data/dataset_file_format.hpp"
 #include "core/data/output_file.hpp"
-#include "core/data/token_checks.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -32,7 +29,7 @@ struct Ranges {
   std::vector<int32_t> numbers;  // begin, end of each
   std::vector<int32_t> ends;     // ranges before each document, and all
 };
-Ranges half_open(const MemmapIndex& index, size_t first, size_t last, const fs::path& path) {
+Ranges half_open(const DocumentIndex& index, size_t first, size_t last, const fs::path& path) {
   constexpr auto kMost = std::numeric_limits<int32_t>::max();
   size_t at = 0;
   for (size_t i = 0; i < first; ++i) at += size_t(index.span_counts[i]);
@@ -74,6 +71,13 @@ class Output {
   uint64_t at_;
 };
 
+const fs::path& checked_name(const fs::path& path) {
+  if (path.extension() == kSuffix) return path;
+  throw Error(Status::kInvalid, fmt::format("expected the path of a dataset to end in {}, found "
+                                            "{}; write {}{}",
+                                            kSuffix, path.string(), path.string(), kSuffix));
+}
+
 }  // namespace
 
 std::string dataset_file_head() {
@@ -81,7 +85,7 @@ std::string dataset_file_head() {
                      kTokens.begin);
 }
 
-void finish_dataset_file(int fd, const fs::path& path, const MemmapIndex& index, size_t first,
+void finish_dataset_file(int fd, const fs::path& path, const DocumentIndex& index, size_t first,
                          size_t last, bool spans) {
   const TokenTypeInfo type = token_type_info(index.type);
   std::vector<int64_t> ends{0};  // tokens before each document, and all
@@ -123,51 +127,17 @@ void finish_dataset_file(int fd, const fs::path& path, const MemmapIndex& index,
 }
 
 DatasetFileWriter::DatasetFileWriter(const fs::path& path, TokenType type)
-    : path_(path), aside_(path) {
-  index_.type = type;
-  if (path.extension() != kSuffix) {
-    throw Error(Status::kInvalid, fmt::format("expected the path of a dataset to end in {}, found "
-                                              "{}; write {}{}",
-                                              kSuffix, path.string(), path.string(), kSuffix));
-  }
-  if (path.has_parent_path()) make_directories(path.parent_path());
-  aside_ += fmt::format(".tmp.{}", ::getpid());
-  fd_ = create_output(aside_);
-  Output(fd_, aside_, 0).text(dataset_file_head());
-}
-
-DatasetFileWriter::~DatasetFileWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(aside_.c_str());
-}
-
-void DatasetFileWriter::add(std::span<const int64_t> tokens,
-                            const std::optional<std::vector<Span>>& spans) {
-  FASTLLM_ASSERT(fd_ >= 0);
-  size_t document = index_.sizes.size();
-  check_document(tokens, index_.type, spans, document, path_);
-  if (document > 0 && spans.has_value() != !index_.span_counts.empty())
-    refuse_mixed_spans(document, spans.has_value(), path_);
-  if (spans) {
-    index_.span_counts.push_back(int32_t(spans->size()));
-    index_.spans.insert(index_.spans.end(), spans->begin(), spans->end());
-  }
-  index_.sizes.push_back(int32_t(tokens.size()));
-  buffer_.resize(tokens.size() * size_t(token_type_info(index_.type).bytes));
-  narrow_tokens(index_.type, tokens, buffer_);
-  write_all(fd_, buffer_, aside_);
+    : documents_(checked_name(path), type) {
+  Output(documents_.descriptor(), documents_.aside(), 0).text(dataset_file_head());
 }
 
 void DatasetFileWriter::finish() {
-  FASTLLM_ASSERT(fd_ >= 0);
-  if (index_.sizes.empty()) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected at least one document for {}, found none", path_.string()));
-  }
-  finish_dataset_file(fd_, aside_, index_, 0, index_.sizes.size(), !index_.span_counts.empty());
-  close_output(fd_, aside_);
-  rename_output(aside_, path_);
+  documents_.check_not_empty();
+  const DocumentIndex& index = documents_.index();
+  finish_dataset_file(documents_.descriptor(), documents_.aside(), index, 0, index.sizes.size(),
+                      !index.span_counts.empty());
+  documents_.close();
+  documents_.publish();
 }
 
 }  // namespace fastllm::data

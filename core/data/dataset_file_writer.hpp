@@ -1,6 +1,6 @@
 // Writes a one-file dataset (docs/compatibility.md), byte for byte as the reference does. Tokens go
 // to a file aside as they come; finish() gives it its name after it reached the disk. Without
-// finish() nothing stays. One thread. Memory: some 10 bytes a document, 16 a span.
+// finish() nothing stays. One thread.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/batch.hpp"
-#include "core/data/memmap_writer.hpp"
-#include "core/data/token_type.hpp"
+#include "core/data/document_output.hpp"
 
 namespace fastllm::data {
 
@@ -21,26 +19,22 @@ std::string dataset_file_head();
 // Then, with `fd` where the tokens of documents [first, last) of the index end: what stands after
 // them, and the place of the configuration in the head. spans: whether documents carry lists of
 // them, empty or not.
-void finish_dataset_file(int fd, const std::filesystem::path& path, const MemmapIndex& index,
+void finish_dataset_file(int fd, const std::filesystem::path& path, const DocumentIndex& index,
                          size_t first, size_t last, bool spans);
 
 class DatasetFileWriter {
  public:
   DatasetFileWriter(const std::filesystem::path& path, TokenType type);
-  ~DatasetFileWriter();
-  DatasetFileWriter(const DatasetFileWriter&) = delete;
-  DatasetFileWriter& operator=(const DatasetFileWriter&) = delete;
 
   // spans: inclusive token positions; nullopt when documents carry none; all documents do, or none.
   void add(std::span<const int64_t> tokens,
-           const std::optional<std::vector<Span>>& spans = std::nullopt);
+           const std::optional<std::vector<Span>>& spans = std::nullopt) {
+    documents_.add(tokens, spans);
+  }
   void finish();
 
  private:
-  std::filesystem::path path_, aside_;
-  int fd_ = -1;
-  MemmapIndex index_;
-  std::vector<std::byte> buffer_;
+  DocumentOutput documents_;
 };
 
 }  // namespace fastllm::data

@@ -1,18 +1,14 @@
 // Tokens go to the disk as they come; the index is kept in memory and written last.
 #include "core/data/memmap_writer.hpp"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/data/memmap_format.hpp"
-#include "core/data/output_file.hpp"
-#include "core/data/token_checks.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -27,7 +23,7 @@ void append(std::string& bytes, T value) {
 
 }  // namespace
 
-std::string encode_memmap_index(const MemmapIndex& index, size_t first, size_t last) {
+std::string encode_memmap_index(const DocumentIndex& index, size_t first, size_t last) {
   size_t first_span = 0, num_spans = 0;
   bool carries = !index.span_counts.empty();
   if (carries) {
@@ -61,50 +57,19 @@ std::string encode_memmap_index(const MemmapIndex& index, size_t first, size_t l
 }
 
 MemmapWriter::MemmapWriter(const fs::path& prefix, TokenType type)
-    : paths_(prefix), aside_(paths_.tokens) {
-  index_.type = type;
-  if (prefix.has_parent_path()) make_directories(prefix.parent_path());
-  aside_ += fmt::format(".tmp.{}", ::getpid());
-  fd_ = create_output(aside_);
-}
-
-MemmapWriter::~MemmapWriter() {
-  if (fd_ < 0) return;
-  ::close(fd_);
-  ::unlink(aside_.c_str());
-}
-
-void MemmapWriter::add(std::span<const int64_t> tokens,
-                       const std::optional<std::vector<Span>>& spans) {
-  FASTLLM_ASSERT(fd_ >= 0);
-  size_t document = index_.sizes.size();
-  check_document(tokens, index_.type, spans, document, paths_.tokens);
-  if (document > 0 && spans.has_value() != !index_.span_counts.empty())
-    refuse_mixed_spans(document, spans.has_value(), paths_.tokens);
-  if (spans) {
-    index_.span_counts.push_back(int32_t(spans->size()));
-    index_.spans.insert(index_.spans.end(), spans->begin(), spans->end());
-  }
-  index_.sizes.push_back(int32_t(tokens.size()));
-  buffer_.resize(tokens.size() * size_t(token_type_info(index_.type).bytes));
-  narrow_tokens(index_.type, tokens, buffer_);
-  write_all(fd_, buffer_, aside_);
-}
+    : paths_(prefix), documents_(paths_.tokens, type) {}
 
 void MemmapWriter::finish() {
-  FASTLLM_ASSERT(fd_ >= 0);
-  if (index_.sizes.empty()) {
-    throw Error(Status::kInvalid, fmt::format("expected at least one document for {}, found none",
-                                              paths_.tokens.string()));
-  }
-  close_output(fd_, aside_);
+  documents_.check_not_empty();
+  documents_.close();
   // An index of older files must not stand beside the new tokens, not even for a moment.
   if (::unlink(paths_.index.c_str()) != 0 && errno != ENOENT) {
     throw Error(Status::kUnavailable,
                 fmt::format("cannot replace {}: {}", paths_.index.string(), errno_text(errno)));
   }
-  rename_output(aside_, paths_.tokens);
-  write_file_atomic(paths_.index, encode_memmap_index(index_, 0, index_.sizes.size()));
+  documents_.publish();
+  const DocumentIndex& index = documents_.index();
+  write_file_atomic(paths_.index, encode_memmap_index(index, 0, index.sizes.size()));
 }
 
 }  // namespace fastllm::data

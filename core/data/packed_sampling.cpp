@@ -11,40 +11,30 @@
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/data/document_samples.hpp"
 
 namespace fastllm::data {
 namespace {
 
 constexpr int64_t kStride = 8;  // samples; a lookup walks over at most this many
 
-class Packed final : public SampledDataset {
+class Packed final : public DocumentSamples {
  public:
   Packed(IndexedPointer dataset, const SamplingOptions& options)
-      : dataset_(std::move(dataset)),
-        options_(options),
-        capacity_(options.sequence_length + options.predicted_tokens),
+      : DocumentSamples(std::move(dataset), options),
+        capacity_(sample_tokens()),
         longest_(options.maximum_document_length > 0
                      ? std::min(options.maximum_document_length, capacity_)
                      : capacity_),
-        order_(dataset_, {.shuffle = options.shuffle,
+        order_(this->dataset(), {.shuffle = options.shuffle,
                           .seed = options.seed,
                           .epochs = epochs(),
                           .last_epoch_apart = false}) {}
 
-  int64_t size() const override { return options_.num_samples; }
-  std::string name() const override { return dataset_->name(); }
-  bool has_spans() const override {
-    return options_.use_loss_masking_spans && dataset_->has_spans();
-  }
-  std::vector<std::string> fingerprints() const override { return dataset_->fingerprints(); }
-
   void get(int64_t index, Sample& sample) const override {
-    FASTLLM_ASSERT(int64_t(sample.tokens.size()) == capacity_);
-    sample.loss_masking_spans.clear();
-    sample.document_lengths.clear();
+    empty_lists(sample);
     int64_t filled = visit_sample(index, [&](int64_t document, int64_t begin, int64_t tokens) {
-      append_document(*dataset_, options_.use_loss_masking_spans, document, 0, begin, tokens,
-                      sample);
+      append(document, 0, begin, tokens, sample);
       sample.document_lengths.push_back(tokens);
     });
     sample.padding = capacity_ - filled;
@@ -57,7 +47,7 @@ class Packed final : public SampledDataset {
     std::string place = fmt::format("the padding of sample {} of dataset {}", index, name());
     visit_sample(index, [&](int64_t document, int64_t begin, int64_t tokens) {
       if (position >= begin && position < begin + tokens)
-        place = fmt::format("position {} of {}", position - begin, dataset_->locate(document));
+        place = fmt::format("position {} of {}", position - begin, dataset()->locate(document));
     });
     return place;
   }
@@ -74,7 +64,7 @@ class Packed final : public SampledDataset {
       int64_t filled = 0;
       while (true) {
         int64_t document = current();
-        int64_t tokens = packed_.dataset_->document_size(document);
+        int64_t tokens = packed_.dataset()->document_size(document);
         if (tokens > 0 && tokens <= packed_.longest_) {
           if (filled + tokens > packed_.capacity_) return filled;
           visit(document, filled, tokens);
@@ -102,7 +92,7 @@ class Packed final : public SampledDataset {
 
   template <class Visit>
   int64_t visit_sample(int64_t index, const Visit& visit) const {
-    check_sample_index(*this, index);
+    check_index(index);
     Cursor cursor(*this, place_before(index / kStride));
     for (int64_t i = index - index % kStride; i < index; ++i) skip(cursor);
     return cursor.next_sample(visit);
@@ -127,9 +117,9 @@ class Packed final : public SampledDataset {
   // Tells what is left out. Enough epochs for all samples: ceil(their tokens / tokens kept).
   int64_t epochs() const {
     int64_t kept = 0, left_out = 0;
-    const int64_t documents = dataset_->num_documents();
+    const int64_t documents = dataset()->num_documents();
     for (int64_t document = 0; document < documents; ++document) {
-      int64_t tokens = dataset_->document_size(document);
+      int64_t tokens = dataset()->document_size(document);
       kept += tokens <= longest_ ? tokens : 0;
       left_out += tokens > longest_;
     }
@@ -138,19 +128,17 @@ class Packed final : public SampledDataset {
                   fmt::format("expected documents of at most {} tokens in dataset {}, since they "
                               "are not truncated, found none; raise batch.sequence_length or "
                               "maximum_document_length, or write truncate_documents: true",
-                              longest_, dataset_->name()));
+                              longest_, dataset()->name()));
     }
     if (left_out > 0) {
       log::warning(
           fmt::format("{} of {} documents of dataset {} are longer than {} tokens and "
                       "left out, since documents are not truncated",
-                      left_out, documents, dataset_->name(), longest_));
+                      left_out, documents, dataset()->name(), longest_));
     }
-    return (capacity_ * options_.num_samples - 1) / kept + 1;
+    return (capacity_ * options().num_samples - 1) / kept + 1;
   }
 
-  IndexedPointer dataset_;
-  SamplingOptions options_;
   int64_t capacity_, longest_;  // tokens of a sample, of a document
   DocumentOrder order_;
   mutable std::mutex mutex_;

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/memmap_writer.hpp"
+#include "core/data/document_index.hpp"
 #include "core/data/splits.hpp"
 
 namespace fastllm::data {
@@ -49,7 +49,7 @@ class PreparedShards {
   std::filesystem::path folder_, collecting_;
   std::string head_;  // what stands before the tokens of a file
   int fd_ = -1;
-  MemmapIndex index_;
+  DocumentIndex index_;
   int64_t tokens_ = 0;
 };
 

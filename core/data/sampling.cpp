@@ -12,6 +12,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/data/document_samples.hpp"
 #include "core/data/packed_sampling.hpp"
 #include "core/data/random.hpp"
 
@@ -72,33 +73,21 @@ class LegacyOrder {
   mutable std::vector<uint32_t> order_;
 };
 
-class Stream final : public SampledDataset {
+class Stream final : public DocumentSamples {
  public:
   Stream(IndexedPointer dataset, const SamplingOptions& options, int64_t epochs,
          std::unique_ptr<const LegacyOrder> legacy)
-      : dataset_(std::move(dataset)),
-        options_(options),
-        sample_tokens_(options.sequence_length + options.predicted_tokens),
+      : DocumentSamples(std::move(dataset), options),
         legacy_(std::move(legacy)),
-        order_(dataset_, {.shuffle = options.shuffle,
+        order_(this->dataset(), {.shuffle = options.shuffle,
                           .seed = options.seed,
                           .epochs = epochs,
                           .last_epoch_apart = legacy_ && legacy_->last_epoch_apart()}) {}
 
-  int64_t size() const override { return options_.num_samples; }
-  std::string name() const override { return dataset_->name(); }
-  bool has_spans() const override {
-    return options_.use_loss_masking_spans && dataset_->has_spans();
-  }
-  std::vector<std::string> fingerprints() const override { return dataset_->fingerprints(); }
-
   void get(int64_t index, Sample& sample) const override {
-    FASTLLM_ASSERT(int64_t(sample.tokens.size()) == sample_tokens_);
-    sample.loss_masking_spans.clear();
-    sample.document_lengths.clear();
+    empty_lists(sample);
     walk(index, [&](int64_t document, int64_t offset, int64_t begin, int64_t count) {
-      append_document(*dataset_, options_.use_loss_masking_spans, document, offset, begin, count,
-                      sample);
+      append(document, offset, begin, count, sample);
       add_lengths(offset, count, sample.document_lengths);
     });
   }
@@ -108,7 +97,7 @@ class Stream final : public SampledDataset {
     walk(index, [&](int64_t document, int64_t offset, int64_t begin, int64_t count) {
       if (position < begin || position >= begin + count) return;
       place =
-          fmt::format("position {} of {}", offset + position - begin, dataset_->locate(document));
+          fmt::format("position {} of {}", offset + position - begin, dataset()->locate(document));
     });
     return place;
   }
@@ -118,17 +107,17 @@ class Stream final : public SampledDataset {
   // [begin, begin + count) of the sample. Documents that give nothing are not visited.
   template <class Visit>
   void walk(int64_t index, const Visit& visit) const {
-    check_sample_index(*this, index);
-    int64_t position = (legacy_ ? legacy_->in_stream(index) : index) * options_.sequence_length;
+    check_index(index);
+    int64_t position = (legacy_ ? legacy_->in_stream(index) : index) * options().sequence_length;
     int64_t number = position / order_.run_tokens();
     int64_t filled = 0;
-    while (filled < sample_tokens_) {
+    while (filled < sample_tokens()) {
       std::shared_ptr<const DocumentRun> run = order_.run(number);
-      auto [place, offset] = run->find(*dataset_, filled == 0 ? position % order_.run_tokens() : 0);
-      for (; place < run->length() && filled < sample_tokens_; ++place, offset = 0) {
+      auto [place, offset] = run->find(*dataset(), filled == 0 ? position % order_.run_tokens() : 0);
+      for (; place < run->length() && filled < sample_tokens(); ++place, offset = 0) {
         int64_t document = run->document(place);
         int64_t count =
-            std::min(dataset_->document_size(document) - offset, sample_tokens_ - filled);
+            std::min(dataset()->document_size(document) - offset, sample_tokens() - filled);
         if (count == 0) continue;
         visit(document, offset, filled, count);
         filled += count;
@@ -139,7 +128,7 @@ class Stream final : public SampledDataset {
 
   // One length, or those of the chunks in it: they begin at multiples of the maximum.
   void add_lengths(int64_t offset, int64_t count, std::vector<int64_t>& lengths) const {
-    const int64_t most = options_.maximum_document_length;
+    const int64_t most = options().maximum_document_length;
     while (most > 0 && offset % most + count > most) {
       int64_t chunk = most - offset % most;
       lengths.push_back(chunk);
@@ -149,9 +138,6 @@ class Stream final : public SampledDataset {
     lengths.push_back(count);
   }
 
-  IndexedPointer dataset_;
-  SamplingOptions options_;
-  int64_t sample_tokens_;
   std::unique_ptr<const LegacyOrder> legacy_;  // null: samples in the order of the stream
   DocumentOrder order_;
 };
@@ -191,24 +177,6 @@ std::shared_ptr<const SampledDataset> make_sampled(IndexedPointer dataset,
   if (options.shuffle == Shuffle::kLegacy)
     legacy = std::make_unique<LegacyOrder>(*dataset, options, epochs);
   return std::make_shared<Stream>(std::move(dataset), options, epochs, std::move(legacy));
-}
-
-void append_document(const IndexedDataset& dataset, bool spans, int64_t document, int64_t offset,
-                     int64_t begin, int64_t count, Sample& sample) {
-  size_t known = sample.loss_masking_spans.size();
-  dataset.get(document, offset, sample.tokens.subspan(size_t(begin), size_t(count)),
-              spans ? &sample.loss_masking_spans : nullptr);
-  for (size_t i = known; i < sample.loss_masking_spans.size(); ++i) {
-    sample.loss_masking_spans[i].first += begin;
-    sample.loss_masking_spans[i].last += begin;
-  }
-}
-
-void check_sample_index(const SampledDataset& dataset, int64_t index) {
-  if (index >= 0 && index < dataset.size()) return;
-  throw Error(Status::kInvalid,
-              fmt::format("expected a sample from 0 to {} of dataset {}, found {}",
-                          dataset.size() - 1, dataset.name(), index));
 }
 
 }  // namespace fastllm::data

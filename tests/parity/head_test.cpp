@@ -18,16 +18,6 @@ using namespace testing;
 
 constexpr double kTolerance = 2e-6;  // of the norm, per tensor: float32 against double
 
-GptConfig head_config() {
-  GptConfig c;
-  c.layers = 2;
-  c.hidden = 24;
-  c.vocabulary = 37;
-  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
-      std::nan("");
-  return c;
-}
-
 struct Rig {
   GptConfig config;
   int64_t sequence;
@@ -93,7 +83,7 @@ TEST(GptHead, IsLikeAutogradWithZLossInEveryWayOfKeeping) {
         for (bool logits : {false, true}) {
           SCOPED_TRACE(::testing::Message() << z_loss << " " << length << tied << logits);
           at::manual_seed(11);
-          auto config = head_config();
+          auto config = small_config();
           config.tied = tied;
           config.logits_scale = 0.5;
           config.z_loss = z_loss;
@@ -109,7 +99,7 @@ TEST(GptHead, IsLikeAutogradWithZLossInEveryWayOfKeeping) {
 TEST(GptHead, IsLikeAutogradWhenTheHostWeighsItsLossesDifferently) {
   for (int64_t length : {70, 9}) {
     at::manual_seed(12);
-    auto config = head_config();
+    auto config = small_config();
     config.z_loss = 0.02;
     Rig rig(config, length);
     rig.d_z.fill_(-1.5);
@@ -121,7 +111,7 @@ TEST(GptHead, IsLikeAutogradWhenTheHostWeighsItsLossesDifferently) {
 
 TEST(GptHead, GivesAnInputGradientBelowPartsThatAreAllFrozen) {
   at::manual_seed(13);
-  auto config = head_config();
+  auto config = small_config();
   config.tied = false;
   config.mlp_scale = config.attention_scale = config.embeddings_scale = config.norm_scale = 0;
   Rig rig(config);
@@ -132,7 +122,7 @@ TEST(GptHead, GivesAnInputGradientBelowPartsThatAreAllFrozen) {
 
 TEST(GptHead, WeighsAFurtherPredictionAndReadsItsLabels) {
   at::manual_seed(14);
-  auto config = head_config();
+  auto config = small_config();
   config.prediction_heads = 2;
   config.prediction_coefficients = {1, 0.3};
   config.z_loss = 0.01;
@@ -144,7 +134,7 @@ TEST(GptHead, WeighsAFurtherPredictionAndReadsItsLabels) {
 
 TEST(GptHead, CutsTokensIntoPiecesThatChangeNothingButRounding) {
   at::manual_seed(15);
-  auto config = head_config();
+  auto config = small_config();
   config.z_loss = 0.01;
   const auto whole = Rig(config).run();
   for (int64_t splits : {1, 3, 140, 1000}) {
@@ -162,7 +152,7 @@ TEST(GptHead, CutsTokensIntoPiecesThatChangeNothingButRounding) {
 }
 
 TEST(GptHead, CutsTokensIntoEqualPiecesOfABoundedSize) {
-  auto config = head_config();
+  auto config = small_config();
   config.vocabulary = 8192;
   Rig rig(config);
   EXPECT_EQ(rig.head.chunk(100), 100);
@@ -194,7 +184,7 @@ TEST(GptHead, LossesHaveTheSameBitsWithAnyNumberOfThreads) {
 
 TEST(GptHead, HasTheSameLossBitsWithAndWithoutAGradient) {
   at::manual_seed(17);
-  auto config = head_config();
+  auto config = small_config();
   config.z_loss = 0.01;
   Rig rig(config);
   const auto kept = rig.run();
@@ -234,7 +224,7 @@ class CountingAllocator : public c10::Allocator {
 // few tensors of tokens x hidden are what it may take.
 TEST(GptHead, NeverHoldsMoreLogitsThanAChunk) {
   static CountingAllocator counting;
-  auto config = head_config();
+  auto config = small_config();
   config.vocabulary = 1024;
   config.cross_entropy_splits = 4;
   Rig rig(config, 512);

@@ -16,18 +16,8 @@ namespace {
 using namespace testing;
 
 GptConfig config_with(double dropout) {
-  GptConfig c;
-  c.layers = 2;
-  c.hidden = 24;
-  c.heads = 4;
-  c.groups = 2;
-  c.head_width = 6;
-  c.ffn = 40;
-  c.softmax_scale = std::pow(6.0, -0.5);
-  c.vocabulary = 37;
-  c.positions = 96;
-  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
-      std::nan("");
+  GptConfig c = small_config();
+  c.absolute_positions = true;
   c.hidden_dropout = dropout;
   return c;
 }

@@ -2,6 +2,7 @@
 // table: tests/parity/transformers_parity.py covers the table.
 #include "tests/parity/layer_harness.hpp"
 
+#include <cmath>
 #include <limits>
 
 namespace fastllm::gpt::testing {
@@ -77,6 +78,23 @@ void bind_layer(Layer& layer, const Named& weights, const Named& gradients) {
 }
 
 }  // namespace
+
+GptConfig small_config() {
+  GptConfig c;
+  c.layers = 2;
+  c.hidden = 24;
+  c.heads = 4;
+  c.groups = 2;
+  c.head_width = 6;
+  c.ffn = 40;
+  c.softmax_scale = std::pow(6.0, -0.5);
+  c.vocabulary = 37;
+  c.positions = 96;
+  c.absolute_positions = false;
+  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
+      std::nan("");
+  return c;
+}
 
 Declared declared(const Layer& layer) {
   Recorder recorder;

@@ -15,6 +15,10 @@
 
 namespace fastllm::gpt::testing {
 
+// Two blocks of width 24, 4 heads in 2 groups, feed-forward 40, vocabulary 37, at most 96 positions;
+// no learning-rate scale is set. The rest as by default, without absolute positions.
+GptConfig small_config();
+
 // A DLTensor over a tensor's memory.
 class Lent {
  public:

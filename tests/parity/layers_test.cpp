@@ -21,23 +21,6 @@ constexpr int64_t kBatch = 2,
                   kSequence =
                       70;  // more rows than one piece of a column sum, and no multiple of one
 
-GptConfig base_config() {
-  GptConfig c;
-  c.layers = 2;
-  c.hidden = 24;
-  c.heads = 4;
-  c.groups = 2;
-  c.head_width = 6;
-  c.ffn = 40;
-  c.softmax_scale = std::pow(6.0, -0.5);
-  c.vocabulary = 37;
-  c.positions = 96;
-  c.absolute_positions = false;
-  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
-      std::nan("");
-  return c;
-}
-
 // ---------------------------------------------------------------- the plain formulas
 
 Named leaves(const Named& weights) {
@@ -205,10 +188,10 @@ void expect_like_autograd(const GptConfig& config, double tolerance = kTolerance
   }
 }
 
-TEST(GptBlock, IsLikeAutogradWithLayerNormAndBiases) { expect_like_autograd(base_config()); }
+TEST(GptBlock, IsLikeAutogradWithLayerNormAndBiases) { expect_like_autograd(small_config()); }
 
 TEST(GptBlock, IsLikeAutogradWithRmsNormRotaryAndGate) {
-  auto c = base_config();
+  auto c = small_config();
   c.norm.kind = NormKind::kRms;
   c.rotary.kind = RotaryKind::kDefault;
   c.gated = true;
@@ -218,7 +201,7 @@ TEST(GptBlock, IsLikeAutogradWithRmsNormRotaryAndGate) {
 }
 
 TEST(GptBlock, IsLikeAutogradWithInterleavedRotary) {
-  auto c = base_config();
+  auto c = small_config();
   c.rotary.kind = RotaryKind::kDefault;
   c.rotary.interleaved = true;
   c.rotary.theta = 500;
@@ -228,7 +211,7 @@ TEST(GptBlock, IsLikeAutogradWithInterleavedRotary) {
 TEST(GptBlock, IsLikeAutogradWithEveryScaledRotary) {
   for (auto kind : {RotaryKind::kLinear, RotaryKind::kLlama3, RotaryKind::kYarn}) {
     SCOPED_TRACE(int(kind));
-    auto c = base_config();
+    auto c = small_config();
     c.head_width = 16;  // pairs on both sides of each blend, and in it
     c.softmax_scale = 0.25;
     c.rotary.kind = kind;
@@ -247,7 +230,7 @@ TEST(GptBlock, IsLikeAutogradWithEveryScaledRotary) {
 TEST(GptBlock, IsLikeAutogradWithAWindow) {
   for (int64_t window : {1, 5, 70, 100}) {
     SCOPED_TRACE(window);
-    auto c = base_config();
+    auto c = small_config();
     c.rotary.kind = RotaryKind::kDefault;
     c.window = window;
     expect_like_autograd(c);
@@ -257,7 +240,7 @@ TEST(GptBlock, IsLikeAutogradWithAWindow) {
 TEST(GptBlock, IsLikeAutogradWithNormalizedQueriesAndKeys) {
   for (int64_t groups : {1, 2, 4}) {
     for (bool zero_centered : {false, true}) {
-      auto c = base_config();
+      auto c = small_config();
       c.norm.kind = NormKind::kRms;
       c.norm.zero_centered = zero_centered;
       c.rotary.kind = RotaryKind::kDefault;
@@ -272,7 +255,7 @@ TEST(GptBlock, IsLikeAutogradWithNormalizedQueriesAndKeys) {
 
 // Blocks are counted from 1; those below max_window_layers see everything.
 TEST(GptBlock, HasAWindowFromTheConfiguredBlockOn) {
-  auto c = base_config();
+  auto c = small_config();
   c.window = 3;
   c.first_window_block = 2;
   for (int64_t number : {1, 2}) {
@@ -297,7 +280,7 @@ TEST(GptBlock, HasAWindowFromTheConfiguredBlockOn) {
 TEST(GptBlock, IsLikeAutogradForEveryHeadGrouping) {
   for (int64_t groups : {1, 2, 4}) {
     SCOPED_TRACE(groups);
-    auto c = base_config();
+    auto c = small_config();
     c.groups = groups;
     expect_like_autograd(c);
   }
@@ -308,7 +291,7 @@ TEST(GptBlock, IsLikeAutogradForEveryActivation) {
        {Activation::kGelu, Activation::kSilu, Activation::kRelu, Activation::kSquaredRelu}) {
     for (bool gated : {false, true}) {
       SCOPED_TRACE(int(activation) * 10 + gated);
-      auto c = base_config();
+      auto c = small_config();
       c.activation = activation;
       c.gated = gated;
       expect_like_autograd(c);
@@ -318,7 +301,7 @@ TEST(GptBlock, IsLikeAutogradForEveryActivation) {
 
 TEST(GptBlock, IsLikeAutogradWithZeroCenteredNorms) {
   for (auto kind : {NormKind::kLayer, NormKind::kRms}) {
-    auto c = base_config();
+    auto c = small_config();
     c.norm.kind = kind;
     c.norm.zero_centered = true;
     c.norm.epsilon = 1e-3;
@@ -327,7 +310,7 @@ TEST(GptBlock, IsLikeAutogradWithZeroCenteredNorms) {
 }
 
 TEST(GptBlock, IsLikeAutogradWithHeadsThatDoNotFillTheHiddenSize) {
-  auto c = base_config();
+  auto c = small_config();
   c.head_width = 10;
   c.softmax_scale = 1.0 / 10;         // power 1
   c.bias_dense = c.bias_mlp = false;  // only_attn_qkv
@@ -338,7 +321,7 @@ TEST(GptBlock, IsLikeAutogradWithHeadsThatDoNotFillTheHiddenSize) {
 TEST(GptEmbedding, IsLikeAutogradWithRepeatedTokens) {
   at::manual_seed(3);
   for (bool positions : {false, true}) {
-    auto c = base_config();
+    auto c = small_config();
     c.absolute_positions = positions;
     Embedding layer(c);
     const Named weights = random_weights(layer);
@@ -382,7 +365,7 @@ TEST(GptHead, IsLikeAutogradTiedAndUntiedWithMissingLabels) {
   for (bool tied : {true, false}) {
     for (bool logits_wanted : {false, true}) {
       at::manual_seed(11);
-      auto config = base_config();
+      auto config = small_config();
       config.tied = tied;
       config.logits_scale = 0.5;
       HeadCase c(config);
@@ -409,7 +392,7 @@ TEST(GptHead, IsLikeAutogradTiedAndUntiedWithMissingLabels) {
 
 TEST(GptHead, GivesAnExactLossForALargeVocabularyAndLargeLogits) {
   at::manual_seed(5);
-  auto config = base_config();
+  auto config = small_config();
   config.vocabulary = 50000;
   config.logits_scale = 20;
   HeadCase c(config);
@@ -423,8 +406,8 @@ TEST(GptHead, GivesAnExactLossForALargeVocabularyAndLargeLogits) {
 
 TEST(GptLayers, AddToGradientsUnlessToldToOverwrite) {
   at::manual_seed(1);
-  BlockCase block(base_config());
-  HeadCase head(base_config());
+  BlockCase block(small_config());
+  HeadCase head(small_config());
   const auto compare = [](const RunResult& written, const RunResult& added) {
     for (const auto& [name, gradient] : written.gradients) {
       EXPECT_LT(distance(added.gradients.at(name), gradient + 0.5), kTolerance) << name;
@@ -432,7 +415,7 @@ TEST(GptLayers, AddToGradientsUnlessToldToOverwrite) {
   };
   compare(block.run(), block.run({.overwrite = false}));
   compare(head.run(), head.run({.overwrite = false}));
-  auto config = base_config();
+  auto config = small_config();
   config.absolute_positions = true;
   Embedding embedding(config);
   const Named weights = random_weights(embedding);
@@ -445,7 +428,7 @@ TEST(GptLayers, AddToGradientsUnlessToldToOverwrite) {
 // Freezing may leave work out but changes nothing that is left: checked to the bit, for every
 // single parameter and for the parts.
 TEST(GptLayers, GiveTheSameGradientsWhateverElseIsFrozen) {
-  auto config = base_config();
+  auto config = small_config();
   config.rotary.kind = RotaryKind::kDefault;
   at::manual_seed(2);
   BlockCase c(config);
@@ -485,7 +468,7 @@ TEST(GptLayers, GiveTheSameGradientsWhateverElseIsFrozen) {
 
 TEST(GptLayers, NormsOfQueriesAndKeysAreFrozenAlone) {
   at::manual_seed(2);
-  auto config = base_config();
+  auto config = small_config();
   config.query_key_norm = true;
   BlockCase c(config);
   const auto all = c.run();
@@ -509,7 +492,7 @@ TEST(GptLayers, NormsOfQueriesAndKeysAreFrozenAlone) {
 
 TEST(GptLayers, HeadGradientsDoNotDependOnWhatElseIsFrozen) {
   at::manual_seed(2);
-  HeadCase c(base_config());
+  HeadCase c(small_config());
   const auto all = c.run();
   for (const auto& [frozen, unused] : all.gradients) {
     for (bool input_gradient : {true, false}) {
@@ -525,8 +508,8 @@ TEST(GptLayers, HeadGradientsDoNotDependOnWhatElseIsFrozen) {
 
 TEST(GptLayers, WriteZerosWhenThereIsNoOutputGradient) {
   at::manual_seed(2);
-  BlockCase block(base_config());
-  HeadCase head(base_config());
+  BlockCase block(small_config());
+  HeadCase head(small_config());
   for (const auto& result :
        {block.run({.output_gradient = false}), head.run({.output_gradient = false})}) {
     EXPECT_EQ(result.d_input.abs().max().item<float>(), 0);
@@ -545,7 +528,7 @@ TEST(GptLayers, WriteZerosWhenThereIsNoOutputGradient) {
 TEST(GptBlock, TreatsPackedDocumentsLikeDocumentsAlone) {
   for (auto [window, normalized] : {std::pair{0, true}, {5, false}}) {
     at::manual_seed(6);
-    auto config = base_config();
+    auto config = small_config();
     config.rotary.kind = RotaryKind::kDefault;
     config.window = window;
     config.query_key_norm = normalized;
@@ -580,7 +563,7 @@ TEST(GptBlock, TreatsPackedDocumentsLikeDocumentsAlone) {
 
 TEST(GptBlock, DropsAttentionByTheCallsSeedAndNotInEvaluation) {
   at::manual_seed(6);
-  auto config = base_config();
+  auto config = small_config();
   BlockCase plain(config);
   config.attention_dropout = 0.4;
   BlockCase dropping(config);
@@ -600,7 +583,7 @@ TEST(GptBlock, DropsAttentionByTheCallsSeedAndNotInEvaluation) {
 }
 
 TEST(GptLayers, RepeatToTheBitAndRecomputeWhatTheyKept) {
-  auto config = base_config();
+  auto config = small_config();
   config.rotary.kind = RotaryKind::kDefault;
   at::manual_seed(4);
   BlockCase block(config);
@@ -621,8 +604,8 @@ TEST(GptLayers, RepeatToTheBitAndRecomputeWhatTheyKept) {
 
 TEST(GptLayers, LeaveTheirInputsAlone) {
   at::manual_seed(4);
-  BlockCase block(base_config());
-  HeadCase head(base_config());
+  BlockCase block(small_config());
+  HeadCase head(small_config());
   const auto x = block.x.clone(), dy = block.dy.clone(), head_x = head.x.clone(),
              labels = head.labels.clone();
   block.run();
@@ -644,7 +627,7 @@ std::string error_of(Body&& body) {
 }
 
 TEST(GptErrors, NameAnIdOutsideTheVocabularyAndWhereItIs) {
-  Embedding layer(base_config());
+  Embedding layer(small_config());
   const Named weights = random_weights(layer);
   auto tokens = at::zeros({2, 5}, at::kLong);
   tokens[1][3] = 37;
@@ -658,13 +641,13 @@ TEST(GptErrors, NameAnIdOutsideTheVocabularyAndWhereItIs) {
 }
 
 TEST(GptErrors, NameALabelAndAPositionOutOfRange) {
-  HeadCase head(base_config());
+  HeadCase head(small_config());
   head.labels[0][1] = 1000;
   EXPECT_NE(error_of([&] {
               head.run();
             }).find("labels: expected values from 0 to below 37 (vocab_size), found 1000"),
             std::string::npos);
-  auto config = base_config();
+  auto config = small_config();
   config.absolute_positions = true;
   config.positions = 4;
   Embedding layer(config);
@@ -682,7 +665,7 @@ TEST(GptErrors, NameALabelAndAPositionOutOfRange) {
 }
 
 TEST(GptErrors, NameAWeightOfAnotherTypeOrShape) {
-  Embedding layer(base_config());
+  Embedding layer(small_config());
   Named weights = random_weights(layer);
   const auto tokens = at::zeros({1, 2}, at::kLong);
   auto& table = weights.begin()->second;

@@ -14,13 +14,10 @@ using namespace testing;
 constexpr int64_t kTokens = 70;
 
 GptConfig mlp_config(bool gated, MlpRecompute recompute = MlpRecompute::kNone) {
-  GptConfig c;
-  c.hidden = 24;
-  c.ffn = 40;
+  GptConfig c = small_config();
   c.gated = gated;
   c.activation = gated ? Activation::kSilu : Activation::kGelu;
   c.mlp_recompute = recompute;
-  c.mlp_scale = std::nan("");
   return c;
 }
 

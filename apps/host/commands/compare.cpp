@@ -6,9 +6,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <sstream>
 #include <vector>
 
+#include "apps/host/arguments.hpp"
 #include "apps/host/commands/commands.hpp"
 #include "core/train/compare.hpp"
 
@@ -37,31 +37,14 @@ po::options_description describe(Arguments& a) {
 
 int run_compare(const Options& options) {
   Arguments arguments;
-  po::options_description visible = describe(arguments), all;
-  all.add(visible).add_options()("runs", po::value(&arguments.runs));
-  po::positional_options_description positional;
-  positional.add("runs", -1);
-  try {
-    po::variables_map values;
-    auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(options.command_arguments)
-                  .options(all)
-                  .positional(positional)
-                  .style(style)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::error& e) {
-    throw UsageError{std::string(e.what()) + "; see fastllm-host compare --help"};
-  }
+  const po::options_description visible = describe(arguments);
+  parse_arguments("fastllm-host compare", options.command_arguments, visible, arguments.runs);
   if (arguments.help) {
-    std::ostringstream text;
-    text
-        << "fastllm-host compare RUN_A RUN_B\n\nEach is the folder of a run (runs/3) or of an "
-           "experiment (all its runs).\nExit codes: 0 the losses agree, 5 they do not, 1 an error, "
-           "2 bad usage.\n\n"
-        << visible;
-    std::fputs(text.str().c_str(), stdout);
+    print_help(
+        "fastllm-host compare RUN_A RUN_B\n\nEach is the folder of a run (runs/3) or of an "
+        "experiment (all its runs).\nExit codes: 0 the losses agree, 5 they do not, 1 an error, "
+        "2 bad usage.",
+        visible);
     return kDone;
   }
   if (arguments.runs.size() != 2) {

@@ -108,15 +108,8 @@ int run_evaluate(const Options& given, const std::string& command_line) {
     chosen = source.checkpoint;
   }
   Job job(options);
-  try {
-    job.resolve();
-  } catch (const Error&) {
-    if (job.configuration().size() > 0) print_configuration(job, command_line, options.verbosity);
-    throw;
-  }
+  resolve(job, command_line, options.verbosity);
   const train::Settings& settings = job.settings();
-  log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
-                  int(settings.distributed.world_size), log::Level::kInfo});
   if (options.validate) {
     print_configuration(job, command_line, options.verbosity);
     return kDone;

@@ -4,9 +4,9 @@
 #include <boost/program_options.hpp>
 #include <chrono>
 #include <cstdio>
-#include <sstream>
 #include <thread>
 
+#include "apps/host/arguments.hpp"
 #include "apps/host/commands/commands.hpp"
 #include "core/base/cancel.hpp"
 #include "core/base/error.hpp"
@@ -114,29 +114,14 @@ class Progress {
 
 int run_prepare(const Options& options) {
   Arguments arguments;
-  po::options_description visible = describe(arguments), all;
-  all.add(visible).add_options()("inputs", po::value(&arguments.options.inputs));
-  po::positional_options_description positional;
-  positional.add("inputs", -1);
-  try {
-    po::variables_map values;
-    auto style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    po::store(po::command_line_parser(options.command_arguments)
-                  .options(all)
-                  .positional(positional)
-                  .style(style)
-                  .run(),
-              values);
-    po::notify(values);
-  } catch (const po::error& e) {
-    throw UsageError{std::string(e.what()) + "; see fastllm-host prepare --help"};
-  }
+  const po::options_description visible = describe(arguments);
+  parse_arguments("fastllm-host prepare", options.command_arguments, visible,
+                  arguments.options.inputs);
   if (arguments.help) {
-    std::ostringstream text;
-    text << "fastllm-host prepare INPUT ... --output DIR\n\nINPUT is a file, a folder (all files "
-            "below) or a pattern.\n\n"
-         << visible;
-    std::fputs(text.str().c_str(), stdout);
+    print_help(
+        "fastllm-host prepare INPUT ... --output DIR\n\nINPUT is a file, a folder (all files "
+        "below) or a pattern.",
+        visible);
     return kDone;
   }
   auto& prepare = arguments.options;

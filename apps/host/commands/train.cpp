@@ -9,8 +9,6 @@
 #include "apps/host/job.hpp"
 #include "apps/host/run.hpp"
 #include "core/base/cancel.hpp"
-#include "core/base/error.hpp"
-#include "core/base/log.hpp"
 #include "core/checkpoint/lock.hpp"
 #include "core/checkpoint/manager.hpp"
 #include "core/checkpoint/provenance.hpp"
@@ -23,16 +21,8 @@ int run_train(const Options& options, const std::string& command_line) {
   const auto started = std::chrono::steady_clock::now();
   install_stop_handlers();  // from here on a signal means: finish, save, tell
   Job job(options);
-  try {
-    job.resolve();
-  } catch (const Error&) {
-    // What could be made out is shown even so: a wrong key is easier to see beside the right ones.
-    if (job.configuration().size() > 0) print_configuration(job, command_line, options.verbosity);
-    throw;
-  }
+  resolve(job, command_line, options.verbosity);
   const train::Settings& settings = job.settings();
-  log::configure({settings.run.log_timestamps, int(settings.distributed.rank),
-                  int(settings.distributed.world_size), log::Level::kInfo});
   if (options.validate) {
     print_configuration(job, command_line, options.verbosity);
     tell_plan(job);
