@@ -29,7 +29,7 @@ die() {
 hash_of() { grep -v '^#' "$1" | sha256sum | cut -c1-12; }
 
 libtorch_root() { printf '%s/libtorch-2.11.0' "$FASTLLM_CACHE"; }
-# The program looks for this one by name (core/data/huggingface_tokenizer.cpp).
+# The program looks for this one by name (core/data/tokenizers/huggingface_tokenizer.cpp).
 tokenizers_root() { printf '%s/tokenizers' "$FASTLLM_CACHE"; }
 bench_root() { printf '%s/bench-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/bench-requirements.txt")"; }
 judges_root() { printf '%s/judges-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/judges-requirements.txt")"; }

@@ -6,7 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/plugin/stage_tables.hpp"
-#include "core/train/core_fields.hpp"
+#include "core/train/settings/core_fields.hpp"
 
 namespace fastllm::host {
 namespace {
@@ -99,8 +99,7 @@ void Job::resolve() {
   config::apply_overrides(user, options_.overrides);
   resolved_ = config::examine(schema_, user);
   // Rules between keys are checked only when each key is right: a default in place of a wrong value would break others.
-  if (!resolved_.problems.empty())
-    throw Error(Status::kInvalid, resolved_.problems);
+  if (!resolved_.problems.empty()) throw Error(Status::kInvalid, resolved_.problems);
 
   std::vector<std::string> problems;
   auto collect = [&](auto&& step) {

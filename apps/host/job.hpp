@@ -13,7 +13,7 @@
 #include "core/config/schema.hpp"
 #include "core/model/model.hpp"
 #include "core/plugin/registry.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::host {
 

@@ -11,7 +11,7 @@
 #include "core/config/resolve.hpp"
 #include "core/plugin/stage_tables.hpp"
 #include "core/train/datasets.hpp"
-#include "core/train/wiring.hpp"
+#include "core/train/executor/wiring.hpp"
 
 namespace fastllm::host {
 namespace {

@@ -9,7 +9,7 @@
 #include "apps/host/job.hpp"
 #include "core/config/node.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/run_directory.hpp"
+#include "core/train/metrics/run_directory.hpp"
 #include "core/train/trainer.hpp"
 
 namespace fastllm::host {

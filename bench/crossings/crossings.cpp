@@ -13,7 +13,7 @@
 #include "core/plugin/registry.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
+#include "core/train/executor/executor.hpp"
 
 namespace {
 

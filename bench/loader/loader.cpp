@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "core/base/error.hpp"
+#include "core/data/formats/memmap_writer.hpp"
+#include "core/data/formats/open_memmap.hpp"
 #include "core/data/loader.hpp"
-#include "core/data/memmap_writer.hpp"
-#include "core/data/open_memmap.hpp"
-#include "core/data/sampling.hpp"
+#include "core/data/sampling/sampling.hpp"
 
 namespace {
 

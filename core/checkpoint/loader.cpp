@@ -26,7 +26,6 @@ namespace {
 using config::Node;
 using Stored = std::map<std::pair<std::string, std::string>, model::Port>;  // (state, parameter)
 
-
 std::string shortened(const std::vector<std::string>& items, const char* separator = ", ") {
   const size_t shown = std::min<size_t>(items.size(), 4);
   std::string text =

@@ -43,15 +43,15 @@ class Node {
 
   // Scalars. Each throws Error(kInvalid) that names the expected and the found kind and the mark.
   bool as_bool() const;
-  int64_t as_int() const;      // refuses what does not fit 64 bits
-  double as_real() const;      // takes an integer too
+  int64_t as_int() const;  // refuses what does not fit 64 bits
+  double as_real() const;  // takes an integer too
   const std::string& as_text() const;
-  std::string spelling() const;     // a scalar as its file spells it ("1.0e-4"), else scalar_text()
+  std::string spelling() const;  // a scalar as its file spells it ("1.0e-4"), else scalar_text()
   // any scalar in its plain YAML form, floats as a YAML 1.1 reader takes them for floats
   std::string scalar_text() const;
 
   // Lists and maps; a map keeps the order of insertion.
-  size_t size() const;                       // entries; 0 for scalars
+  size_t size() const;  // entries; 0 for scalars
   const Node& at(size_t index) const;
   Node& at(size_t index);
   const std::string& key(size_t index) const;  // maps only

@@ -14,7 +14,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/checkpoint/provenance.hpp"
-#include "core/train/metrics.hpp"
+#include "core/train/metrics/metrics.hpp"
 
 namespace fastllm::train {
 namespace {

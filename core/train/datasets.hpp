@@ -9,8 +9,8 @@
 
 #include "core/config/node.hpp"
 #include "core/data/batch.hpp"
-#include "core/data/sampling.hpp"
-#include "core/train/settings.hpp"
+#include "core/data/sampling/sampling.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

@@ -15,8 +15,8 @@
 #include <map>
 #include <string>
 
-#include "core/train/executor.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/executor/executor.hpp"
+#include "core/train/settings/settings.hpp"
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {

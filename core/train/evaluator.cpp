@@ -7,8 +7,8 @@
 #include "core/base/cancel.hpp"
 #include "core/base/log.hpp"
 #include "core/base/profile.hpp"
+#include "core/train/executor/wiring.hpp"
 #include "core/train/means.hpp"
-#include "core/train/wiring.hpp"
 
 namespace fastllm::train {
 

@@ -10,7 +10,7 @@
 #include "core/data/batch.hpp"
 #include "core/data/loader.hpp"
 #include "core/train/reporter.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/settings/settings.hpp"
 #include "core/train/step_batches.hpp"
 #include "core/train/tensor_log.hpp"
 #include "core/train/workspace.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/metrics.hpp"
+#include "core/train/metrics/metrics.hpp"
 
 namespace fastllm::train {
 

@@ -9,8 +9,8 @@
 
 #include "core/base/profile.hpp"
 #include "core/model/schedule.hpp"
-#include "core/train/run_directory.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/metrics/run_directory.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "core/train/memory.hpp"
-#include "core/train/metrics.hpp"
-#include "core/train/run_directory.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/metrics/memory.hpp"
+#include "core/train/metrics/metrics.hpp"
+#include "core/train/metrics/run_directory.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

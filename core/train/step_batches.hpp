@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/data/loader.hpp"
-#include "core/train/executor.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/executor/executor.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

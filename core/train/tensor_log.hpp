@@ -17,9 +17,9 @@
 #include "core/config/node.hpp"
 #include "core/model/description.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
-#include "core/train/run_directory.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/executor/executor.hpp"
+#include "core/train/metrics/run_directory.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

@@ -18,14 +18,14 @@
 #include "core/data/loader.hpp"
 #include "core/train/divergence.hpp"
 #include "core/train/evaluator.hpp"
-#include "core/train/initialize.hpp"
+#include "core/train/executor/initialize.hpp"
+#include "core/train/executor/wiring.hpp"
 #include "core/train/means.hpp"
-#include "core/train/metrics.hpp"
+#include "core/train/metrics/metrics.hpp"
 #include "core/train/profiling.hpp"
 #include "core/train/reporter.hpp"
 #include "core/train/step_batches.hpp"
 #include "core/train/tensor_log.hpp"
-#include "core/train/wiring.hpp"
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {

@@ -12,8 +12,8 @@
 #include "core/model/model.hpp"
 #include "core/shard/store.hpp"
 #include "core/train/evaluator.hpp"
-#include "core/train/run_directory.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/metrics/run_directory.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

@@ -13,8 +13,8 @@
 #include "core/optim/loss_scaler.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/executor/executor.hpp"
+#include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 

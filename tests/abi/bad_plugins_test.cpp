@@ -435,8 +435,10 @@ TEST(Throwing, ARuntimeOfItsOwnIsNamedCaughtOrNot) {
       std::fprintf(stderr, "%s\n", error_of(forward).what());
       std::_Exit(1);
     };
-    EXPECT_EXIT(throws(), [](int) { return true; },
-                "plugin throwing \\(libfastllm_throwing_static.so 0.0.1\\), layer 0 forward: (threw|aborted)");
+    EXPECT_EXIT(
+        throws(), [](int) { return true; },
+        "plugin throwing \\(libfastllm_throwing_static.so 0.0.1\\), layer 0 forward: "
+        "(threw|aborted)");
   }
   Environment mode("FASTLLM_BAD", "throw_guarded");
   EXPECT_THAT(error_of(forward).what(), HasSubstr(", layer 0 forward: index 7 of 3"));

@@ -13,8 +13,8 @@
 #include "core/config/resolve.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/shard/layout.hpp"
-#include "core/train/core_fields.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/settings/core_fields.hpp"
+#include "core/train/settings/settings.hpp"
 #include "tests/support/gpt_description.hpp"
 
 namespace fastllm {

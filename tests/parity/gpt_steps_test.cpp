@@ -16,9 +16,9 @@
 #include "core/optim/adamw.hpp"
 #include "core/plugin/registry.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
-#include "core/train/initialize.hpp"
-#include "core/train/wiring.hpp"
+#include "core/train/executor/executor.hpp"
+#include "core/train/executor/initialize.hpp"
+#include "core/train/executor/wiring.hpp"
 
 namespace fastllm {
 namespace {

@@ -676,9 +676,10 @@ TEST(GptErrors, NameAWeightOfAnotherTypeOrShape) {
             "this version of gpt does "
             "not divide parameters over ranks");
   table = whole.to(at::kDouble);
-  EXPECT_EQ(error_of([&] { run_forward(layer, weights, {tokens}); }),
-            "layers.0.word_embeddings_weight: expected a float32, bfloat16 or float16 weight, found "
-            "float64; set model.distributed.training_dtype to one of them");
+  EXPECT_EQ(
+      error_of([&] { run_forward(layer, weights, {tokens}); }),
+      "layers.0.word_embeddings_weight: expected a float32, bfloat16 or float16 weight, found "
+      "float64; set model.distributed.training_dtype to one of them");
 }
 
 }  // namespace

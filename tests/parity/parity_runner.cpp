@@ -28,7 +28,7 @@
 #include "core/shard/elements.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor.hpp"
+#include "core/train/executor/executor.hpp"
 
 namespace fastllm {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
 #include "core/base/text.hpp"
-#include "core/data/prepare.hpp"
+#include "core/data/prepare/prepare.hpp"
 
 namespace fastllm::host {
 namespace {

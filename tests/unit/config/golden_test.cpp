@@ -3,7 +3,7 @@
 
 #include "core/base/file.hpp"
 #include "core/config/resolve.hpp"
-#include "core/train/settings.hpp"
+#include "core/train/settings/settings.hpp"
 #include "tests/unit/config/gpt_schema.hpp"
 
 namespace fastllm {

@@ -7,7 +7,7 @@
 #include "core/plugin/context.hpp"
 #include "core/plugin/host_services.hpp"
 #include "core/plugin/sink.hpp"
-#include "core/train/core_fields.hpp"
+#include "core/train/settings/core_fields.hpp"
 #include "plugins/models/gpt/config.hpp"
 #include "plugins/models/gpt/fields.hpp"
 

@@ -1,6 +1,6 @@
 // Settings from resolved keys: sizes, intervals, ranks, cross-field rules, and what this version
 // refuses.
-#include "core/train/settings.hpp"
+#include "core/train/settings/settings.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/config/resolve.hpp"
-#include "core/train/batch_sizes.hpp"
+#include "core/train/settings/batch_sizes.hpp"
 #include "tests/unit/config/gpt_schema.hpp"
 
 namespace fastllm::train {

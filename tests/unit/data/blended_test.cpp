@@ -1,4 +1,4 @@
-#include "core/data/blended.hpp"
+#include "core/data/sampling/blended.hpp"
 
 #include <gmock/gmock.h>
 
@@ -6,8 +6,8 @@
 #include <limits>
 #include <numeric>
 
-#include "core/data/random_dataset.hpp"
-#include "core/data/sampling.hpp"
+#include "core/data/sampling/random_dataset.hpp"
+#include "core/data/sampling/sampling.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

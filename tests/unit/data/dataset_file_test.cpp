@@ -1,6 +1,6 @@
 // The later one-file format: the golden files read and written byte for byte, and each claim a file
 // makes about itself turned into a lie.
-#include "core/data/dataset_file.hpp"
+#include "core/data/formats/dataset_file.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,9 +8,9 @@
 #include <functional>
 
 #include "core/base/log.hpp"
-#include "core/data/dataset_file_writer.hpp"
-#include "core/data/open_memmap.hpp"
-#include "core/data/prepare.hpp"
+#include "core/data/formats/dataset_file_writer.hpp"
+#include "core/data/formats/open_memmap.hpp"
+#include "core/data/prepare/prepare.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

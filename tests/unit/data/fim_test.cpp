@@ -1,12 +1,12 @@
-#include "core/data/fim.hpp"
+#include "core/data/sampling/fim.hpp"
 
 #include <gmock/gmock.h>
 
 #include <set>
 #include <thread>
 
-#include "core/data/byte_tokenizer.hpp"
-#include "core/data/random_dataset.hpp"
+#include "core/data/sampling/random_dataset.hpp"
+#include "core/data/tokenizers/byte_tokenizer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

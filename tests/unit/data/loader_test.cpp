@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "core/base/log.hpp"
-#include "core/data/memmap_writer.hpp"
-#include "core/data/random_dataset.hpp"
-#include "core/data/sampling.hpp"
+#include "core/data/formats/memmap_writer.hpp"
+#include "core/data/sampling/random_dataset.hpp"
+#include "core/data/sampling/sampling.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,4 +1,4 @@
-#include "core/data/memmap_folder.hpp"
+#include "core/data/formats/memmap_folder.hpp"
 
 #include <gmock/gmock.h>
 

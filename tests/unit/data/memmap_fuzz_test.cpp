@@ -6,8 +6,8 @@
 #include <random>
 
 #include "core/base/log.hpp"
-#include "core/data/open_memmap.hpp"
-#include "core/data/sampling.hpp"
+#include "core/data/formats/open_memmap.hpp"
+#include "core/data/sampling/sampling.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,8 +1,8 @@
-#include "core/data/memmap.hpp"
+#include "core/data/formats/memmap.hpp"
 
 #include <gmock/gmock.h>
 
-#include "core/data/memmap_writer.hpp"
+#include "core/data/formats/memmap_writer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,4 +1,4 @@
-#include "core/data/memmap_writer.hpp"
+#include "core/data/formats/memmap_writer.hpp"
 
 #include <gmock/gmock.h>
 

@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "core/base/log.hpp"
-#include "core/data/random.hpp"
-#include "core/data/sampling.hpp"
+#include "core/data/sampling/random.hpp"
+#include "core/data/sampling/sampling.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,4 +1,4 @@
-#include "core/data/prepare.hpp"
+#include "core/data/prepare/prepare.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -7,8 +7,8 @@
 
 #include <csignal>
 
-#include "core/data/byte_tokenizer.hpp"
-#include "core/data/memmap.hpp"
+#include "core/data/formats/memmap.hpp"
+#include "core/data/tokenizers/byte_tokenizer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,8 +1,8 @@
-#include "core/data/random.hpp"
+#include "core/data/sampling/random.hpp"
 
 #include <gmock/gmock.h>
 
-#include "core/data/random_dataset.hpp"
+#include "core/data/sampling/random_dataset.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

@@ -1,4 +1,4 @@
-#include "core/data/sampling.hpp"
+#include "core/data/sampling/sampling.hpp"
 
 #include <gmock/gmock.h>
 
@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/base/log.hpp"
-#include "core/data/random.hpp"
+#include "core/data/sampling/random.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

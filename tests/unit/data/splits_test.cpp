@@ -1,4 +1,4 @@
-#include "core/data/splits.hpp"
+#include "core/data/prepare/splits.hpp"
 
 #include <gmock/gmock.h>
 

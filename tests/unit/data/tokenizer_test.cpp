@@ -1,4 +1,4 @@
-#include "core/data/byte_tokenizer.hpp"
+#include "core/data/tokenizers/byte_tokenizer.hpp"
 
 #include <gmock/gmock.h>
 

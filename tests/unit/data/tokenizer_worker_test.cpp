@@ -1,7 +1,7 @@
 // The process that tokenizes, played by small scripts that do what they should not: each ends in a
 // sentence, none in a hang or a crash. The real script is started too, with a package of a few
 // lines in place of Hugging Face's.
-#include "core/data/tokenizer_worker.hpp"
+#include "core/data/tokenizers/tokenizer_worker.hpp"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
@@ -12,7 +12,7 @@
 #include <fstream>
 #include <thread>
 
-#include "core/data/huggingface_tokenizer.hpp"
+#include "core/data/tokenizers/huggingface_tokenizer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {

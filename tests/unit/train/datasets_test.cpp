@@ -9,8 +9,8 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/data/dataset_file_writer.hpp"
-#include "core/data/memmap_writer.hpp"
+#include "core/data/formats/dataset_file_writer.hpp"
+#include "core/data/formats/memmap_writer.hpp"
 
 namespace fastllm::train {
 namespace {

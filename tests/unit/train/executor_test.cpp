@@ -1,6 +1,6 @@
 // One step of training and evaluation with a small model in plain loops: gradients against finite differences, every way to
 // run the same step against the others, what is kept and what is not, and what happens when a call fails.
-#include "core/train/executor.hpp"
+#include "core/train/executor/executor.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include "core/base/tensor.hpp"
 #include "core/shard/elements.hpp"
-#include "core/train/initialize.hpp"
-#include "core/train/wiring.hpp"
+#include "core/train/executor/initialize.hpp"
+#include "core/train/executor/wiring.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
 namespace fastllm::train {

@@ -1,5 +1,5 @@
 // Known answers of Philox, statistics of the streams, and independence of initial weights from threads and layout.
-#include "core/train/initialize.hpp"
+#include "core/train/executor/initialize.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "core/base/tensor.hpp"
-#include "core/train/random.hpp"
+#include "core/train/executor/random.hpp"
 #include "tests/support/gpt_description.hpp"
 #include "tests/unit/train/toy_model.hpp"
 

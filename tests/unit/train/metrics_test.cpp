@@ -1,4 +1,4 @@
-#include "core/train/metrics.hpp"
+#include "core/train/metrics/metrics.hpp"
 
 #include <gtest/gtest.h>
 

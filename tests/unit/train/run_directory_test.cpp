@@ -1,4 +1,4 @@
-#include "core/train/run_directory.hpp"
+#include "core/train/metrics/run_directory.hpp"
 
 #include <gmock/gmock.h>
 
