@@ -107,7 +107,7 @@ TEST(MemmapWriter, IsReadBackByNumpy) {
     expected.push_back({{"tokens", tokens}, {"spans", pairs}});
   }
   writer.finish();
-  std::string script = std::string(FASTLLM_SOURCE_DIR) + "/tests/unit/data/read_memmap.py";
+  std::string script = std::string(FASTLLM_SOURCE_DIR) + "/tests/unit/data/formats/read_memmap.py";
   std::string out = (folder.path() / "read.json").string();
   std::string command =
       std::string(python) + " " + script + " " + (folder.path() / "x.v1").string() + " > " + out;
