@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -234,8 +235,11 @@ std::shared_ptr<const data::SampledDataset> make_fim(const Node& definition,
   tokenizer.path = sampling.tokenizer_path;
   // The built-in tokenizer has no such tokens of its own: they follow its last id.
   if (tokenizer.path == data::byte_tokenizer::kName) {
-    tokenizer.added_tokens = {options.prefix_token, options.middle_token, options.pad_token,
-                              options.suffix_token};
+    for (const std::string& name :
+         {options.prefix_token, options.middle_token, options.pad_token, options.suffix_token}) {
+      auto& added = tokenizer.added_tokens;  // a name given twice is judged with all of them
+      if (std::find(added.begin(), added.end(), name) == added.end()) added.push_back(name);
+    }
   }
   context.inside_fim = true;
   const Node& inner = inner_dataset(definition, context, "what is turned");

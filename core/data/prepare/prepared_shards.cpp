@@ -13,6 +13,7 @@
 #include "core/base/file.hpp"
 #include "core/data/formats/dataset_file_format.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
+#include "core/data/formats/memmap_writer.hpp"
 #include "core/data/formats/output_file.hpp"
 
 namespace fastllm::data {

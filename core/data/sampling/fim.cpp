@@ -194,6 +194,9 @@ class Fim final : public SampledDataset {
     markers_.middle = marker("middle_token", options_.middle_token);
     markers_.pad = marker("pad_token", options_.pad_token);
     markers_.suffix = marker("suffix_token", options_.suffix_token);
+    check_distinct("prefix_token", markers_.prefix, "middle_token", markers_.middle);
+    check_distinct("prefix_token", markers_.prefix, "suffix_token", markers_.suffix);
+    check_distinct("middle_token", markers_.middle, "suffix_token", markers_.suffix);
     if (options_.split_sample) markers_.split = split_token(*options_.split_sample);
   }
 
@@ -229,6 +232,14 @@ class Fim final : public SampledDataset {
                             "none; name one that is, or use a tokenizer made for filling in the "
                             "middle",
                             key, tokenizer_->name(), token));
+  }
+  // A model could not tell the parts apart.
+  void check_distinct(const char* key, int64_t id, const char* other, int64_t other_id) const {
+    if (id != other_id) return;
+    throw Error(Status::kInvalid,
+                fmt::format("expected {} and {} to be different tokens of the tokenizer {}, found "
+                            "id {} for both; name another token for one of them",
+                            key, other, tokenizer_->name(), id));
   }
   // A token by its name, or a text that is one token.
   int64_t split_token(const std::string& text) const {

@@ -213,6 +213,11 @@ TEST(Fim, SaysWhichTokenIsMissing) {
   EXPECT_THAT(error(options, added), HasSubstr("suffix_token"));
   options.suffix_token = "<s>";
   EXPECT_EQ(error(options, added), "(no error)");
+  options.suffix_token = "<m>";
+  EXPECT_THAT(error(options, added),
+              HasSubstr("expected middle_token and suffix_token to be different tokens of the "
+                        "tokenizer bytes, found id 260 for both"));
+  options.suffix_token = "<s>";
   options.split_sample = "ab";
   EXPECT_THAT(error(options, added), HasSubstr("'ab', which is 2 tokens"));
   options.split_sample = "\n";
