@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How far bfloat16 and float16 are from float32: the gpt plugin beside Transformers' Llama, same weights, same tokens.
+"""How far bfloat16 and float16 are from float32: the gpt plugin beside models of Transformers, same weights, same tokens.
 
     python tests/parity/precision_parity.py --runner build/release/bin/parity_runner \
         --plugin build/release/lib/fastllm/plugins/libfastllm_gpt.so [--verbose]
 
 Everything is compared with the judge in float32. The judge in 16 bits is what PyTorch shows for such a step; ours may not be further
-away, tensor by tensor, norm-wise: it rounds weights and hidden states as the judge does, and nothing inside a layer. The loss is a
-single number, whose error the judge may hit as small as it likes by chance: ours may be off by half a step of the type.
+away, tensor by tensor (but see CASES), norm-wise: it rounds weights and hidden states as the judge does, and nothing inside a layer.
+The loss is a single number, whose error the judge may hit as small as it likes by chance: ours may be off by half a step of the type.
 """
 import argparse
 import copy
@@ -23,6 +23,20 @@ import transformers_parity as parity
 
 # Type, distance from 1 to the next number, and the scale of the loss that keeps gradients out of the subnormal range.
 TYPES = (("bfloat16", torch.bfloat16, 2.0 ** -7, 1.0), ("float16", torch.float16, 2.0 ** -10, 1024.0))
+
+
+# With how many times the judge's distance a single tensor may have. Without rotary embeddings and norms in float32, where the judge
+# rounds more than it must, most of both distances comes of rounded weights, and which is larger is a matter of luck.
+CASES = (
+    (parity.llama("llama-gqa", heads=8, groups=2, tied=False), 1.0),
+    (parity.llama("llama-mqa", heads=4, groups=1, tied=True), 1.0),
+    (parity.llama("mistral-window", heads=8, groups=2, tied=False, family="mistral", theirs={"sliding_window": 9},
+                  transformer={"window_size": 9}), 1.0),
+    (parity.llama("qwen3", heads=4, groups=2, tied=True, family="qwen3", head_width=24), 1.0),
+    (parity.starcoder2("starcoder2"), 1.0),
+    (parity.gpt2("gpt2"), 1.5),
+)
+MEAN_RATIO = 0.9  # over the tensors of a case, to the judge's distances
 
 
 def judged(case, module, tokens, labels, scale):
@@ -63,7 +77,7 @@ def main():
     options = parser.parse_args()
     plugin = str(pathlib.Path(options.plugin).resolve())
     failed = False
-    for case in (parity.llama("llama-gqa", heads=8, groups=2, tied=False), parity.llama("llama-mqa", heads=4, groups=1, tied=True)):
+    for case, slack in CASES:
         module = parity.randomize(case.make()).train()
         generator = torch.Generator().manual_seed(5)
         stream = torch.randint(case.base_model["vocab_size"], (case.samples, case.sequence + 1), generator=generator)
@@ -78,23 +92,24 @@ def main():
                 with tempfile.TemporaryDirectory() as folder:
                     found = ours(case, module, tokens, labels, options.runner, plugin, pathlib.Path(folder), exact,
                                  training_dtype=type_name, loss_scale=scale, **job)
-                worst, lines = 0.0, []
+                ratios, lines = [], []
                 for name in exact:
                     distance = parity.distance(found[name], exact[name])
-                    bar = distances[name]
+                    bar = slack * distances[name]
                     if name == "loss":
                         bar = max(bar, step / 2)
-                    elif distance == 0:
-                        bar = -1.0  # nothing was rounded: the test compares nothing
-                    ratio = distance / distances[name] if distances[name] else 0.0
-                    if name != "loss":
-                        worst = max(worst, ratio)
+                    else:
+                        ratios.append(distance / distances[name])
+                        if distance == 0:
+                            bar = -1.0  # nothing was rounded: the test compares nothing
                     bad = not distance <= bar
                     failed |= bad
                     if bad or options.verbose:
                         lines.append(f"    {distance:9.2e} ours, {distances[name]:9.2e} theirs  {name}{'  ABOVE THE BAR' if bad else ''}")
-                print(f"{case.name}, {type_name}{variant}: {len(exact)} tensors, largest ratio to PyTorch's distance {worst:.2f}",
-                      *lines, sep="\n", flush=True)
+                mean = sum(ratios) / len(ratios)
+                failed |= not mean <= MEAN_RATIO
+                print(f"{case.name}, {type_name}{variant}: {len(exact)} tensors, ratio to PyTorch's distance {max(ratios):.2f} at most, "
+                      f"{mean:.2f} in the mean{'' if mean <= MEAN_RATIO else f', ABOVE {MEAN_RATIO}'}", *lines, sep="\n", flush=True)
     return 1 if failed else 0
 
 

@@ -121,6 +121,9 @@ FAMILIES = {
                     {"add_linear_biases": False, "query_key_norm": True}),
 }
 
+# Our activations by what Transformers calls them. Its "gelu" is the exact one, ours the approximation by tanh.
+ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "silu": "silu", "relu": "relu", "squared_relu": "relu2"}
+
 # By our rotary type: settings of Transformers' rope, settings of ours. The contexts are short, so that the sequence of a case turns
 # pairs on both sides of a blend and in it.
 ROTARIES = {
@@ -137,7 +140,7 @@ ROTARIES = {
 
 
 def llama(name, heads, groups, tied, family="llama", rotary="default", head_width=None, layers=2, hidden=64, ffn=88,
-          vocabulary=131, theta=10000.0, exact=False, theirs=None, transformer=None, **options):
+          vocabulary=131, theta=10000.0, activation="silu", exact=False, theirs=None, transformer=None, **options):
     import transformers
 
     kind = FAMILIES[family]
@@ -148,14 +151,14 @@ def llama(name, heads, groups, tied, family="llama", rotary="default", head_widt
             vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=groups, head_dim=head_width or hidden // heads,
             max_position_embeddings=int(their_rope.get("factor", 1) * their_rope.get("original_max_position_embeddings", 4096)),
-            tie_word_embeddings=tied, hidden_act="silu", rms_norm_eps=1e-5,
+            tie_word_embeddings=tied, hidden_act=ACTIVATIONS[activation], rms_norm_eps=1e-5,
             rope_parameters={"rope_type": rotary, "rope_theta": theta, **their_rope}, attn_implementation="eager",
             **{**kind.theirs, **(theirs or {})})
         model = getattr(transformers, kind.judge + "ForCausalLM")(configuration)
         return Logits(exact_angles(model, theta, head_width or hidden // heads) if exact else model)
 
     settings = {"num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
-                "ffn_hidden_size": ffn, "gated": True, "activation_type": "silu",
+                "ffn_hidden_size": ffn, "gated": True, "activation_type": activation,
                 "normalization": {"type": "rms_norm", "epsilon": 1.0e-5},
                 "rotary": {"type": rotary, "theta": theta, **our_rope}, **kind.ours, **(transformer or {})}
     if head_width:
@@ -164,16 +167,16 @@ def llama(name, heads, groups, tied, family="llama", rotary="default", head_widt
                 llama_names(layers, tied), **options)
 
 
-# ------------------------------------------------------------------ Starcoder2: layer norm, biases everywhere, rotary, tanh gelu
+# ------------------------------------------------------------------ Starcoder2: layer norm, biases everywhere, rotary, MLP without gate
 
-def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=97, window=None):
+def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=97, window=None, activation="gelu"):
     from transformers import Starcoder2Config, Starcoder2ForCausalLM
 
     def make():
         return Logits(Starcoder2ForCausalLM(Starcoder2Config(
             vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=groups, max_position_embeddings=4096, norm_epsilon=1e-5,
-            hidden_act="gelu_pytorch_tanh", use_bias=True, tie_word_embeddings=True, sliding_window=window,
+            hidden_act=ACTIVATIONS[activation], use_bias=True, tie_word_embeddings=True, sliding_window=window,
             residual_dropout=0.0, embedding_dropout=0.0, attention_dropout=0.0, attn_implementation="eager",
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0})))
 
@@ -196,7 +199,7 @@ def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=
 
     return Case(name, {"vocab_size": vocabulary, "tie_word_embeddings": True, "transformer": {
         "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": groups,
-        "ffn_hidden_size": ffn, "activation_type": "gelu", "add_linear_biases": True, "rotary": {"type": "default"},
+        "ffn_hidden_size": ffn, "activation_type": activation, "add_linear_biases": True, "rotary": {"type": "default"},
         "window_size": window}},
         make, rename)
 
@@ -390,6 +393,11 @@ def all_cases(full):
                 frozen=lambda name: "norm" in name, transformer={"norm_lr_scale": 0.0})
     yield starcoder2("starcoder2")
     yield starcoder2("starcoder2-window", window=9)
+    for activation in ACTIVATIONS:
+        if activation != "silu":
+            yield llama(f"llama-gated-{activation}", heads=4, groups=2, tied=False, activation=activation)
+        if activation != "gelu":
+            yield starcoder2(f"starcoder2-{activation}", activation=activation)
     yield gpt2("gpt2")
     yield bigcode("gpt-bigcode")
     yield plain("default")
