@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "core/base/tensor_values.hpp"
 #include "core/train/parameter_views.hpp"
@@ -54,6 +53,30 @@ std::string find_parameter(shard::Store& store, const std::string& state, bool r
   }
   return "";
 }
+
+// Remembers the first output or gradient of one that is not finite. Looks at what is made anyhow:
+// a step that fits the memory can be repeated in it.
+class FirstNonFinite : public Observer {
+ public:
+  explicit FirstNonFinite(const model::Description& description) : description_(description) {}
+  Wants wants(const Output&) const override { return Wants::kIfMade; }
+  void see(const Seen& seen) override {
+    if (!found.empty()) return;
+    const auto values = non_finite(seen.tensor);
+    if (!values) return;
+    const auto& [number, output, gradient] = seen.what;
+    const model::Layer& layer = description_.layers[size_t(number)];
+    found = fmt::format("{} {} of layer {} ({}) in {} of micro-batch {}",
+                        gradient ? "the gradient of output" : "output",
+                        layer.outputs[size_t(output)].name, layer.name, *values,
+                        gradient ? "backward" : "forward", seen.micro_batch);
+  }
+
+  std::string found;  // "": none so far
+
+ private:
+  const model::Description& description_;
+};
 
 }  // namespace
 
@@ -110,26 +133,9 @@ bool Divergence::has_non_finite(const std::map<std::string, double>& losses) {
 std::string find_non_finite(Workspace& w, const StepInput& step) {
   std::string first = find_parameter(w.store, "weights", false);
   if (first.empty()) {
-    std::map<std::string, int> seen;  // outputs in forward: the n-th time is micro-batch n
-    auto observer = std::exchange(
-        w.executor.observer, [&](const std::string& name, const DLTensor& tensor, bool backward) {
-          if (!first.empty()) return;
-          const int micro_batch = seen[(backward ? "d " : "") + name]++;
-          auto found = non_finite(tensor);
-          if (!found) return;
-          const size_t dot = name.rfind('.');
-          first = fmt::format("{} {} of layer {} ({}) in {} of micro-batch {}",
-                              backward ? "the gradient of output" : "output", name.substr(dot + 1),
-                              name.substr(0, dot), *found, backward ? "backward" : "forward",
-                              micro_batch);
-        });
-    try {
-      w.executor.train(step, w.training_schedule);
-    } catch (...) {
-      w.executor.observer = std::move(observer);
-      throw;
-    }
-    w.executor.observer = std::move(observer);
+    FirstNonFinite observer(w.layout.description());
+    w.executor.train(step, w.training_schedule, &observer);
+    first = observer.found;
   }
   if (first.empty()) first = find_parameter(w.store, "grads", true);
   if (!first.empty()) return "The first that is not finite: " + first + ".";

@@ -55,7 +55,6 @@ Outcome run_evaluation(const TrainerParts& parts, const std::function<int64_t(sh
   data_ready(datasets);
   Reporter reporter(settings, parts.run);
   TensorLog tensors(settings, parts.model.description(), parts.run);
-  observe(workspace.executor, tensors, settings.batch.sequential_micro_batches);
   Evaluator evaluator(
       {settings, workspace, datasets, reporter, parts.clock, parts.vocab_size, &tensors});
   log::info("done with setup ...");

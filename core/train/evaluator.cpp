@@ -47,7 +47,7 @@ bool Evaluator::run(const std::string& phase, data::Loader& loader, int64_t step
       return false;
     }
     StepBatches batches = next_batches(loader, parts_.settings, first_step + k, parts_.clock);
-    StepOutput out = w.executor.evaluate(batches.input, w.evaluation_schedule);
+    StepOutput out = w.executor.evaluate(batches.input, w.evaluation_schedule, parts_.tensors);
     if (parts_.tensors) {
       std::string name = phase;
       std::replace(name.begin(), name.end(), '/', '_');

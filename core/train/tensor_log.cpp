@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 #include "core/base/log.hpp"
 #include "core/base/tensor.hpp"
@@ -146,12 +147,11 @@ TensorLog::TensorLog(const Settings& settings, const model::Description& descrip
       show_(settings.tensor_logs.show),
       memory_(settings.tensor_logs.activation_memory),
       max_elements_(settings.tensor_logs.max_elements),
+      micro_batches_(settings.batch.sequential_micro_batches),
       scope_(settings.tensor_logs.global ? "Global" : "Local"),
       run_(settings.tensor_logs.save ? run : nullptr),
       description_(description) {
   if (!show_ && !run_) levels_ = {};
-  for (size_t l = 0; l < description.layers.size(); ++l)
-    layers_[description.layers[l].name] = int(l);
 }
 
 void TensorLog::add(const std::string& name, const DLTensor& tensor, int64_t level) {
@@ -161,16 +161,21 @@ void TensorLog::add(const std::string& name, const DLTensor& tensor, int64_t lev
   if (run_) records_.push_back(std::move(record));
 }
 
-void TensorLog::output(const std::string& name, const DLTensor& tensor, bool backward,
-                       int64_t micro_batches, int64_t activation_bytes) {
-  const auto layer = layers_.find(name.substr(0, name.rfind('.')));
-  std::string what = fmt::format("layer {} {}", layer == layers_.end() ? -1 : layer->second,
-                                 backward ? "bw" : "fw");
-  const int64_t micro_batch = seen_[what + name]++;
-  if (micro_batches > 1) what += fmt::format(", mb={}/{}", micro_batch, micro_batches);
+Observer::Wants TensorLog::wants(const Output& what) const {
+  const int64_t level = what.gradient ? levels_.layer_gradients : levels_.layer_outputs;
+  if (level > 0) return Wants::kAlways;
+  return memory_ && !what.gradient ? Wants::kIfMade : Wants::kNothing;
+}
+
+void TensorLog::see(const Seen& seen) {
+  const auto& [number, output, gradient] = seen.what;
+  const model::Layer& layer = description_.layers[size_t(number)];
+  const std::string name = layer.name + "." + layer.outputs[size_t(output)].name;
+  std::string what = fmt::format("layer {} {}", number, gradient ? "bw" : "fw");
+  if (micro_batches_ > 1) what += fmt::format(", mb={}/{}", seen.micro_batch, micro_batches_);
   if (memory_)
-    log::info(fmt::format("{}: {}: activations {}", what, name, mib_text(activation_bytes)));
-  add(what + ": " + name, tensor, backward ? levels_.layer_gradients : levels_.layer_outputs);
+    log::info(fmt::format("{}: {}: activations {}", what, name, mib_text(seen.activation_bytes)));
+  add(what + ": " + name, seen.tensor, gradient ? levels_.layer_gradients : levels_.layer_outputs);
 }
 
 void TensorLog::parameters(shard::Store& store, const std::string& state, const std::string& what,
@@ -194,19 +199,9 @@ void TensorLog::updated_parameters(shard::Store& store) {
 }
 
 void TensorLog::save(const std::string& step) {
-  seen_.clear();
   if (records_.empty()) return;
   run_->write_artifact(fmt::format("tensor_logs_{}.safetensors", step), tensor_log_file(records_));
   records_.clear();
-}
-
-void observe(Executor& executor, TensorLog& tensors, int64_t micro_batches) {
-  if (!tensors.wants_outputs() && !tensors.wants_gradients()) return;
-  executor.observer = [&executor, &tensors, micro_batches](const std::string& name,
-                                                           const DLTensor& tensor, bool backward) {
-    if (backward ? tensors.wants_gradients() : tensors.wants_outputs())
-      tensors.output(name, tensor, backward, micro_batches, executor.activation_bytes());
-  };
 }
 
 }  // namespace fastllm::train

@@ -9,7 +9,6 @@
 #include <fastllm/plugin.h>
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +16,7 @@
 #include "core/config/node.hpp"
 #include "core/model/description.hpp"
 #include "core/shard/store.hpp"
-#include "core/train/executor/executor.hpp"
+#include "core/train/executor/observer.hpp"
 #include "core/train/metrics/run_directory.hpp"
 #include "core/train/settings/settings.hpp"
 
@@ -47,18 +46,15 @@ std::string shown(const TensorRecord& record, int64_t max_elements);
 // The bytes of the file.
 std::string tensor_log_file(const std::vector<TensorRecord>& records);
 
-class TensorLog {
+class TensorLog : public Observer {
  public:
   // run: null: nothing is written. Without a place to go or a level, it asks for nothing.
   TensorLog(const Settings& settings, const model::Description& description, RunDirectory* run);
 
-  // An output of a layer, or its gradient; level 0 of the settings: no.
-  bool wants_outputs() const { return levels_.layer_outputs > 0 || memory_; }
-  bool wants_gradients() const { return levels_.layer_gradients > 0; }
-  // name: "layer.output" as the executor's observer gives it. micro_batches: of the step; which one
-  // it is follows from how often the name came. activation_bytes: in use now.
-  void output(const std::string& name, const DLTensor& tensor, bool backward, int64_t micro_batches,
-              int64_t activation_bytes);
+  // Outputs of layers and their gradients; level 0 of the settings: none. The memory of activations
+  // is that of a step without a log: nothing is made for its sake.
+  Wants wants(const Output& what) const override;
+  void see(const Seen& seen) override;
 
   void initial_parameters(shard::Store& store);  // debug_param_init
   void gradients(shard::Store& store);           // after the reductions of a step
@@ -75,16 +71,11 @@ class TensorLog {
   TensorLogSettings::Levels levels_;
   const bool show_, memory_;
   const int64_t max_elements_;
-  const std::string scope_;  // "Global" or "Local"
+  const int64_t micro_batches_;  // of a step
+  const std::string scope_;      // "Global" or "Local"
   RunDirectory* run_;
   const model::Description& description_;
-  std::map<std::string, int> layers_;  // number by name
-  std::map<std::string, int64_t> seen_;
   std::vector<TensorRecord> records_;
 };
-
-// Lets the log see the outputs of layers and their gradients, if it wants any. micro_batches: of a
-// step. Borrows both.
-void observe(Executor& executor, TensorLog& tensors, int64_t micro_batches);
 
 }  // namespace fastllm::train

@@ -289,7 +289,7 @@ struct Trainer::Impl {
     reporter.clear();
     StepBatches batches = next_batches(loop.loader, settings, i, parts.clock);
     batches.input.loss_scale = w.scaler.scale();
-    StepOutput out = w.executor.train(batches.input, w.training_schedule);
+    StepOutput out = w.executor.train(batches.input, w.training_schedule, &*tensors);
     tensors->gradients(w.store);
     const std::optional<Update> update = update_weights(i, batches.input, out);
     tensors->updated_parameters(w.store);
@@ -363,7 +363,6 @@ struct Trainer::Impl {
     if (parts.memory_ready) parts.memory_ready(workspace->store);
     create_datasets();
     tensors.emplace(settings, parts.model.description(), parts.run);
-    observe(workspace->executor, *tensors, settings.batch.sequential_micro_batches);
     evaluator.emplace(Evaluator::Parts{settings, *workspace, datasets, reporter, parts.clock,
                                        parts.vocab_size, &*tensors});
     create_state();

@@ -111,6 +111,31 @@ void for_each_piece(const shard::Layout& layout, const std::string& state, Visit
   }
 }
 
+// The logits of each head, by its layer's number; micro-batches one after the other.
+class Logits : public train::Observer {
+ public:
+  explicit Logits(const model::Description& description) : description_(description) {}
+  Wants wants(const Output& what) const override {
+    const auto& layer = description_.layers[size_t(what.layer)];
+    const bool logits = layer.outputs[size_t(what.output)].name == "logits";
+    return logits && !what.gradient ? Wants::kAlways : Wants::kNothing;
+  }
+  void see(const Seen& seen) override {
+    const DLTensor& tensor = seen.tensor;
+    const int64_t count =
+        std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
+    std::vector<float>& values = by_layer[seen.what.layer];
+    values.resize(values.size() + size_t(count));
+    shard::copy(values.data() + values.size() - count, kFloat32,
+                static_cast<const char*>(tensor.data) + tensor.byte_offset, tensor.dtype, count);
+  }
+
+  std::map<int, std::vector<float>> by_layer;
+
+ private:
+  const model::Description& description_;
+};
+
 void run(const std::string& plugin_path, const fs::path& folder) {
   std::ifstream job_file(folder / "job.json");
   const auto job = nlohmann::json::parse(job_file);
@@ -139,16 +164,7 @@ void run(const std::string& plugin_path, const fs::path& folder) {
   store.invalidate();
 
   train::Executor executor(*model, store, {.recompute = job["recompute"], .seed = 1});
-  std::map<std::string, std::vector<float>> logits;  // by head
-  executor.observer = [&](const std::string& name, const DLTensor& tensor, bool backward) {
-    if (backward || !name.ends_with(".logits")) return;
-    const int64_t count =
-        std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
-    std::vector<float>& values = logits[name];
-    values.resize(values.size() + size_t(count));
-    shard::copy(values.data() + values.size() - count, kFloat32,
-                static_cast<const char*>(tensor.data) + tensor.byte_offset, tensor.dtype, count);
-  };
+  Logits logits(model->description());
   const auto batches = make_batches(folder, job);
   train::StepInput input;
   for (const auto& batch : batches) {
@@ -161,15 +177,12 @@ void run(const std::string& plugin_path, const fs::path& folder) {
   input.loss_scale = job.value("loss_scale", 1.0);
   const auto schedule =
       model::make_schedule(train::schedule_options(store, int(batches.size()), 1, true));
-  const auto output = executor.train(input, schedule);
+  const auto output = executor.train(input, schedule, &logits);
 
   std::ofstream(folder / "losses.json") << nlohmann::json(output.losses).dump() << '\n';
   std::vector<float> all_logits;
-  for (const auto& layer : model->description().layers) {
-    const auto found = logits.find(layer.name + ".logits");
-    if (found != logits.end())
-      all_logits.insert(all_logits.end(), found->second.begin(), found->second.end());
-  }
+  for (const auto& [layer, values] : logits.by_layer)
+    all_logits.insert(all_logits.end(), values.begin(), values.end());
   write_array(folder / "logits.f32", all_logits.data(), int64_t(all_logits.size()));
   fs::create_directories(folder / "gradients");
   for_each_piece(layout, "grads", [&](const std::string& name, int64_t begin, int64_t count) {

@@ -49,7 +49,6 @@ struct Pass {  // one micro-batch on its way through the layers
 }  // namespace
 
 struct Executor::Impl {
-  Executor& owner;
   model::Model& model;
   shard::Store& store;
   const ExecutorOptions options;
@@ -61,15 +60,16 @@ struct Executor::Impl {
   // Of the step that runs.
   const StepInput* input = nullptr;
   bool training = false;
+  Observer* observer = nullptr;
+  std::vector<char> make, show, show_gradient;  // by value: is made at all; its observer sees it
   // Arguments of the call that is being made.
   std::vector<const DLTensor*> in, d_out;
   std::vector<DLTensor*> out, d_in;
   std::vector<uint8_t> overwrite;
   std::vector<Extra> extra;  // added up after the call
 
-  Impl(Executor& o, model::Model& m, shard::Store& s, const ExecutorOptions& opt)
-      : owner(o),
-        model(m),
+  Impl(model::Model& m, shard::Store& s, const ExecutorOptions& opt)
+      : model(m),
         store(s),
         options(opt),
         description(m.description()),
@@ -254,7 +254,7 @@ struct Executor::Impl {
     out.clear();
     for (int v = layer.first_value; v < layer.first_value + layer.values; ++v) {
       Held& held = pass.values[v];
-      if (!wiring.values[v].asked && (again || !owner.observer)) {
+      if (!(again ? wiring.values[v].asked : make[v])) {
         out.push_back(nullptr);
         continue;
       }
@@ -272,6 +272,7 @@ struct Executor::Impl {
       if (held.uses == 0) continue;
       if (!again) {
         report(value, held);
+        if (show[v]) tell(pass, value, held.tensor, false);
         held.uses += value.readers;
       }
       if (save && (value.port->flags & FASTLLM_PORT_KEEP)) ++held.uses;
@@ -289,7 +290,10 @@ struct Executor::Impl {
   void report(const Value& value, const Held& held) {
     if (value.loss >= 0) losses[value.loss] += *static_cast<const float*>(held.tensor.data);
     if (value.metric >= 0) metrics[value.metric] += *static_cast<const float*>(held.tensor.data);
-    if (owner.observer) owner.observer(value.name, held.tensor, false);
+  }
+
+  void tell(const Pass& pass, const Value& value, const DLTensor& tensor, bool gradient) const {
+    observer->see({{value.layer, value.output, gradient}, pass.index, tensor, pool.bytes_in_use()});
   }
 
   // d loss / d output where backward begins: the loss of the step is the sum over valid labels
@@ -320,8 +324,7 @@ struct Executor::Impl {
         float& gradient = *static_cast<float*>(held.gradient.data);
         gradient = (first ? 0 : gradient) + loss_gradient(wiring.values[v]);
       }
-      if (held.gradient.data && owner.observer)
-        owner.observer(wiring.values[v].name, held.gradient, true);
+      if (held.gradient.data && show_gradient[v]) tell(pass, wiring.values[v], held.gradient, true);
       d_out.push_back(wiring.values[v].gradient ? &held.gradient : nullptr);
     }
     fill_gradients(pass, layer);
@@ -391,10 +394,30 @@ struct Executor::Impl {
     }
   }
 
-  StepOutput run(const StepInput& step_input, const std::vector<model::Step>& schedule,
-                 bool train) {
+  void ask(Observer* who) {
+    using Wants = Observer::Wants;
+    observer = who;
+    const size_t count = wiring.values.size();
+    make.assign(count, 0);
+    show.assign(count, 0);
+    show_gradient.assign(count, 0);
+    for (size_t v = 0; v < count; ++v) {
+      const Value& value = wiring.values[v];
+      const auto wants = [&](bool gradient) {
+        return observer ? observer->wants({value.layer, value.output, gradient}) : Wants::kNothing;
+      };
+      const Wants output = wants(false);
+      show[v] = output != Wants::kNothing;
+      make[v] = value.asked || output == Wants::kAlways;
+      show_gradient[v] = wants(true) != Wants::kNothing;
+    }
+  }
+
+  StepOutput run(const StepInput& step_input, const std::vector<model::Step>& schedule, bool train,
+                 Observer* who) {
     input = &step_input;
     training = train;
+    ask(who);
     if (training && !store.options().training_mode)
       throw Error(Status::kInternal,
                   "expected a store with gradients for training, found one for inference");
@@ -486,14 +509,16 @@ struct Executor::Impl {
 };
 
 Executor::Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options)
-    : impl_(std::make_unique<Impl>(*this, model, store, options)) {}
+    : impl_(std::make_unique<Impl>(model, store, options)) {}
 Executor::~Executor() = default;
 
-StepOutput Executor::train(const StepInput& input, const std::vector<model::Step>& schedule) {
-  return impl_->run(input, schedule, true);
+StepOutput Executor::train(const StepInput& input, const std::vector<model::Step>& schedule,
+                           Observer* observer) {
+  return impl_->run(input, schedule, true, observer);
 }
-StepOutput Executor::evaluate(const StepInput& input, const std::vector<model::Step>& schedule) {
-  return impl_->run(input, schedule, false);
+StepOutput Executor::evaluate(const StepInput& input, const std::vector<model::Step>& schedule,
+                              Observer* observer) {
+  return impl_->run(input, schedule, false, observer);
 }
 int64_t Executor::peak_activation_bytes() const { return impl_->pool.peak_bytes(); }
 int64_t Executor::activation_bytes() const { return impl_->pool.bytes_in_use(); }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +13,7 @@
 #include "core/model/model.hpp"
 #include "core/model/schedule.hpp"
 #include "core/shard/store.hpp"
+#include "core/train/executor/observer.hpp"
 
 namespace fastllm::train {
 
@@ -54,15 +54,12 @@ class Executor {
   Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options);
   ~Executor();
   // Forward and backward of all micro-batches; leaves reduced gradients in the grads shard. Weights
-  // are restored as needed.
-  StepOutput train(const StepInput& input, const std::vector<model::Step>& schedule);
+  // are restored as needed. observer: null: none.
+  StepOutput train(const StepInput& input, const std::vector<model::Step>& schedule,
+                   Observer* observer = nullptr);
   // Forward only, no saves, no dropout.
-  StepOutput evaluate(const StepInput& input, const std::vector<model::Step>& schedule);
-
-  // For tests and tensor logs: called with every output of every layer once it is made, and
-  // (backward) with the complete gradient of every output that gets one. Named "layer.output". An
-  // OPTIONAL output is asked for when this is set.
-  std::function<void(const std::string& name, const DLTensor&, bool backward)> observer;
+  StepOutput evaluate(const StepInput& input, const std::vector<model::Step>& schedule,
+                      Observer* observer = nullptr);
 
   // Memory of activations and their gradients: the most that was in use at once, and how often the
   // system was asked for a block so far (a step after the first one of its shape asks for none).

@@ -23,7 +23,7 @@ struct Value {  // one output of one layer
   std::string name;            // "layer.output"
   int readers = 0;             // inputs that are wired to it
   bool gradient = false;       // a gradient arrives for it
-  bool asked = true;           // false: optional and without a reader
+  bool asked = true;           // false: optional and without a reader (made for an observer alone)
   int loss = -1, metric = -1;  // numbers of its name among the reported ones
 };
 

@@ -31,7 +31,8 @@ struct ToyOptions {
   std::vector<int> frozen;        // layers whose parameters are frozen
   bool unused_parameter = false;  // a parameter of a layer that no loss depends on
   bool flag_unused = true;
-  int predicted = 1;  // the head's labels: tokens from their position
+  int predicted = 1;              // the head's labels: tokens from their position
+  std::string hidden = "hidden";  // the blocks' output
 };
 
 class ToyModel : public model::Model {
@@ -66,7 +67,8 @@ class ToyModel : public model::Model {
     ++c.forward;
     c.seeds.push_back(call.seed);
     c.flags = call.flags;
-    if (fail_forward == layer) throw Error(Status::kInternal, "told to fail");
+    if (fail_forward == layer && (fail_at == 0 || fail_at == c.forward))
+      throw Error(Status::kInternal, "told to fail");
     auto saved = std::make_unique<fastllm_saved>();
     saved->layer = layer;
     saved->inputs.assign(in.begin(), in.end());
@@ -136,9 +138,9 @@ class ToyModel : public model::Model {
   }
   model::Flops flops(int, int64_t, int64_t) override { return {}; }
 
-  std::vector<Counts> counts;  // by layer
-  int live = 0, max_live = 0;  // saved ones
-  int fail_forward = -1;
+  std::vector<Counts> counts;          // by layer
+  int live = 0, max_live = 0;          // saved ones
+  int fail_forward = -1, fail_at = 0;  // a layer, and which of its forwards fails; 0: each
   // From one step to another, a layer's first output or its first gradient holds no number.
   struct {
     int layer = -1;
@@ -227,7 +229,7 @@ class ToyModel : public model::Model {
       const std::string name = "block_" + std::to_string(b);
       layer(name, kBlock);
       input(hidden);
-      hidden = "hidden";
+      hidden = o_.hidden;
       output(port(hidden, FASTLLM_PORT_KEEP));
       if (o_.auxiliary) {
         model::Port loss = scalar;

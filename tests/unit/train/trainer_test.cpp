@@ -198,6 +198,21 @@ TEST_F(TrainerTest, GoingOnWithWhatIsNoNumberIsToldOnceAndCounted) {
   EXPECT_THAT(lines("PhaseType.training @").back(), HasSubstr("nan iterations:   2"));
 }
 
+// The logits are the largest tensor of a step by far, and no layer reads them.
+TEST_F(TrainerTest, LookingAtMemoryAndGradientsMakesNoOutputThatNobodyReads) {
+  settings.tensor_logs.activation_memory = true;
+  settings.tensor_logs.levels.layer_gradients = 3;
+  settings.training.train_iters = 1;
+  run();
+  EXPECT_FALSE(model.logits_made);
+  EXPECT_EQ(lines("head.loss: activations").size(), 4u);  // two micro-batches, output and gradient
+  EXPECT_TRUE(lines("logits").empty());
+  settings.tensor_logs.levels.layer_outputs = 3;
+  run();
+  EXPECT_TRUE(model.logits_made);
+  EXPECT_EQ(lines("fw, mb=1/2: head.logits: [5, 11] float32").size(), 1u);
+}
+
 // ---------------------------------------------------------------- loss scaling
 
 TEST_F(TrainerTest, ADynamicScaleComesDownUntilGradientsFit) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <random>
 #include <set>
 
@@ -73,13 +74,15 @@ struct Rig {
   }
 
   StepOutput train(const std::vector<data::Batch>& batches, int depth, int breadth,
-                   int64_t step = 1) {
+                   int64_t step = 1, Observer* observer = nullptr) {
     return executor.train(input(batches, step),
-                          model::make_schedule(schedule_options(store, depth, breadth, true)));
+                          model::make_schedule(schedule_options(store, depth, breadth, true)),
+                          observer);
   }
-  StepOutput evaluate(const std::vector<data::Batch>& batches) {
-    return executor.evaluate(input(batches), model::make_schedule(schedule_options(
-                                                 store, int(batches.size()), 1, false)));
+  StepOutput evaluate(const std::vector<data::Batch>& batches, Observer* observer = nullptr) {
+    return executor.evaluate(
+        input(batches),
+        model::make_schedule(schedule_options(store, int(batches.size()), 1, false)), observer);
   }
   std::vector<float> gradients() {
     return {store.flat_data("grads"), store.flat_data("grads") + store.flat("grads")->shape[0]};
@@ -89,6 +92,24 @@ struct Rig {
       if (model.description().layers[l].name == layer) return model.counts[l];
     throw std::logic_error(layer);
   }
+};
+
+// Calls back with every value it sees; also optional ones, when told so.
+class Watcher : public Observer {
+ public:
+  using Look = std::function<void(const std::string& name, const Seen&)>;  // "layer.output"
+  Watcher(const model::Description& description, Look look, Wants wants = Wants::kAlways)
+      : description_(description), look_(std::move(look)), wants_(wants) {}
+  Wants wants(const Output&) const override { return wants_; }
+  void see(const Seen& seen) override {
+    const model::Layer& layer = description_.layers.at(size_t(seen.what.layer));
+    look_(layer.name + "." + layer.outputs.at(size_t(seen.what.output)).name, seen);
+  }
+
+ private:
+  const model::Description& description_;
+  const Look look_;
+  const Wants wants_;
 };
 
 double total(const StepOutput& output) {
@@ -197,14 +218,14 @@ TEST(Executor, PortsWithoutATypeHaveTheTrainingTypeAndLossesFloat32) {
   for (const DLDataType type : {kFloat32, kBfloat16, kFloat16}) {
     Rig rig(in_type(type));
     int seen = 0;
-    rig.executor.observer = [&](const std::string& name, const DLTensor& tensor, bool) {
+    Watcher watcher(rig.model.description(), [&](const std::string& name, const auto& value) {
       const bool scalar = name.find("loss") != std::string::npos ||
                           name.find("energy") != std::string::npos ||
                           name.find("accuracy") != std::string::npos;
-      EXPECT_TRUE(same_dtype(tensor.dtype, scalar ? kFloat32 : type)) << name;
+      EXPECT_TRUE(same_dtype(value.tensor.dtype, scalar ? kFloat32 : type)) << name;
       ++seen;
-    };
-    rig.train({make_batch(1, 4, 1)}, 1, 1);
+    });
+    rig.train({make_batch(1, 4, 1)}, 1, 1, 1, &watcher);
     EXPECT_EQ(seen, 10 + 7);  // outputs, and gradients of outputs
   }
 }
@@ -478,25 +499,55 @@ TEST(Executor, ActivationsGoAsSoonAsNobodyNeedsThem) {
             b.executor.peak_activation_bytes());  // depth costs nothing without backward
 }
 
-TEST(Executor, OptionalOutputsAreMadeForTheObserverAlone) {
-  Rig rig;
+TEST(Executor, AnOptionalOutputIsMadeForAnObserverThatWantsItAlone) {
+  using Wants = Observer::Wants;
   const std::vector<data::Batch> batches{make_batch(1, 4, 1)};
-  rig.train(batches, 1, 1);
-  EXPECT_FALSE(rig.model.logits_made);
-  std::vector<std::string> forward, backward;
-  rig.executor.observer = [&](const std::string& name, const DLTensor& tensor, bool is_gradient) {
-    (is_gradient ? backward : forward).push_back(name);
-    EXPECT_NE(tensor.data, nullptr);
-  };
-  rig.train(batches, 1, 1);
-  EXPECT_TRUE(rig.model.logits_made);
-  EXPECT_THAT(forward,
-              testing::ElementsAre("scale.scale", "embed.embedded", "block_0.hidden",
-                                   "block_0.energy", "block_1.hidden", "block_1.energy",
-                                   "gate.gated", "head.loss", "head.accuracy", "head.logits"));
-  EXPECT_THAT(backward,
-              testing::ElementsAre("head.loss", "gate.gated", "block_1.hidden", "block_1.energy",
-                                   "block_0.hidden", "block_0.energy", "embed.embedded"));
+  for (const Wants wants : {Wants::kNothing, Wants::kIfMade, Wants::kAlways}) {
+    Rig rig;
+    std::vector<std::string> forward, backward;
+    Watcher watcher(
+        rig.model.description(),
+        [&](const std::string& name, const auto& seen) {
+          (seen.what.gradient ? backward : forward).push_back(name);
+          EXPECT_NE(seen.tensor.data, nullptr);
+          EXPECT_GT(seen.activation_bytes, 0);
+        },
+        wants);
+    rig.train(batches, 1, 1, 1, &watcher);
+    EXPECT_EQ(rig.model.logits_made, wants == Wants::kAlways);
+    if (wants == Wants::kNothing) {
+      EXPECT_TRUE(forward.empty() && backward.empty());
+      continue;
+    }
+    std::vector<std::string> expected{"scale.scale",    "embed.embedded", "block_0.hidden",
+                                      "block_0.energy", "block_1.hidden", "block_1.energy",
+                                      "gate.gated",     "head.loss",      "head.accuracy"};
+    if (wants == Wants::kAlways) expected.push_back("head.logits");
+    EXPECT_EQ(forward, expected);
+    EXPECT_THAT(backward,
+                testing::ElementsAre("head.loss", "gate.gated", "block_1.hidden", "block_1.energy",
+                                     "block_0.hidden", "block_0.energy", "embed.embedded"));
+    forward.clear();
+    rig.evaluate(batches, &watcher);
+    EXPECT_EQ(forward, expected);
+    forward.clear();
+    rig.train(batches, 1, 1);  // it was for that step alone
+    EXPECT_TRUE(forward.empty());
+    EXPECT_FALSE(rig.model.logits_made);
+  }
+}
+
+TEST(Executor, AnObserverIsToldTheMicroBatch) {
+  Rig rig;
+  std::vector<int64_t> forward, backward;
+  Watcher watcher(rig.model.description(), [&](const std::string& name, const auto& seen) {
+    if (name == "gate.gated") (seen.what.gradient ? backward : forward).push_back(seen.micro_batch);
+  });
+  const std::vector<data::Batch> batches{make_batch(1, 4, 1), make_batch(1, 4, 2),
+                                         make_batch(1, 4, 3), make_batch(1, 4, 4)};
+  rig.train(batches, 2, 2, 1, &watcher);
+  EXPECT_THAT(forward, testing::ElementsAre(0, 2, 1, 3));  // breadth first
+  EXPECT_THAT(backward, testing::ElementsAre(0, 2, 1, 3));
 }
 
 TEST(Executor, ShapesMayChangeBetweenSteps) {
@@ -590,15 +641,17 @@ TEST(Executor, GradientsOfSeveralReadersAddInTheTrainingType) {
     shard::Store store(layout, 0, options);
     Executor executor(model, store, {});
     int seen = 0;
-    executor.observer = [&](const std::string& name, const DLTensor& tensor, bool backward) {
-      if (!backward || name != "embed.embedded") return;
+    Watcher watcher(model.description(), [&](const std::string& name, const auto& value) {
+      if (!value.what.gradient || name != "embed.embedded") return;
+      const DLTensor& tensor = value.tensor;
       std::vector<float> values(size_t(tensor.shape[0] * tensor.shape[1]));
       shard::copy(values.data(), kFloat32, tensor.data, tensor.dtype, int64_t(values.size()));
       EXPECT_THAT(values, testing::Each(is_float32(type) ? 257.5f : 258.0f));
       ++seen;
-    };
+    });
     const std::vector<data::Batch> batches{make_batch(1, 4, 1)};
-    executor.train(Rig::input(batches), model::make_schedule(schedule_options(store, 1, 1, true)));
+    executor.train(Rig::input(batches), model::make_schedule(schedule_options(store, 1, 1, true)),
+                   &watcher);
     EXPECT_EQ(seen, 1);
   }
 }
