@@ -99,7 +99,7 @@ void check_inputs_outside(const std::vector<InputFile>& files, const fs::path& o
 
 // Names an output may hold: what an overwrite may remove.
 bool is_output_name(const std::string& name) {
-  return name.starts_with("shard_") ||
+  return name.starts_with("shard_") || name == kMetadataFile ||
          (name.starts_with("fast_llm_config") && name.ends_with(".yaml"));
 }
 
@@ -170,6 +170,18 @@ void write_configurations(const PrepareOptions& options,
         write("_" + name, shards[0], pieces[i]);
       }
     }
+  }
+}
+
+// One output has one description: that of the first input with one.
+void copy_metadata(const std::vector<std::string>& inputs, const fs::path& work,
+                   PrepareReport& report) {
+  const std::vector<fs::path> found = metadata_files(inputs);
+  if (found.empty()) return;
+  write_file_atomic(work / kMetadataFile, read_file(found[0]));
+  for (size_t i = 1; i < found.size(); ++i) {
+    report.warnings.push_back(fmt::format("{} is not copied: the output describes {} already",
+                                          found[i].string(), found[0].string()));
   }
 }
 
@@ -249,6 +261,7 @@ PrepareReport prepare(const PrepareOptions& options,
       report.shards.push_back(options.output_path / shard.path);
   }
   write_configurations(options, shards, folder.path(), report);
+  copy_metadata(options.inputs, folder.path(), report);
   check_unchanged(files);
   stop_if_cancelled();
   folder.publish();

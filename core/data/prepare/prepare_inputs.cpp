@@ -105,13 +105,17 @@ std::set<std::string> expand(const std::string& text) {
   }
   Expansion expansion;
   expansion.follow(path.root_path(), parts_of(path), 0);
+  if (is_folder(text)) {
+    const fs::path metadata = (fs::path(text) / kMetadataFile).lexically_normal();
+    std::erase_if(expansion.paths, [&](const std::string& found) {
+      return fs::path(found).lexically_normal() == metadata;
+    });
+  }
   if (expansion.paths.empty()) {
-    throw Error(
-        Status::kNotFound,
-        fmt::format(
-            "expected at least one file for {}, found none; hidden files and folders are left out, "
-            "'**' stands for any folders",
-            text));
+    throw Error(Status::kNotFound, fmt::format("expected at least one file for {}, found none; "
+                                               "hidden files and folders and a folder's "
+                                               "own {} are left out, '**' stands for any folders",
+                                               text, kMetadataFile));
   }
   return std::move(expansion.paths);
 }
@@ -150,6 +154,15 @@ std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, Inp
             fmt::join(exclude, ", ")));
   }
   return files;
+}
+
+std::vector<fs::path> metadata_files(const std::vector<std::string>& inputs) {
+  std::vector<fs::path> found;
+  for (const std::string& input : inputs) {
+    const fs::path path = fs::path(input) / kMetadataFile;
+    if (is_file(path)) found.push_back(path);
+  }
+  return found;
 }
 
 int64_t InputBlock::bytes() const {

@@ -36,9 +36,15 @@ struct InputBlock {
 };
 
 // Every pattern must give at least one file before `exclude` takes some away, and one file must
-// stay in all. A file found twice is taken once, at its first place.
+// stay in all. A file found twice is taken once, at its first place. A folder's own kMetadataFile is
+// left out.
 std::vector<InputFile> list_inputs(const std::vector<std::string>& patterns, InputFormat format,
                                    const std::vector<std::string>& exclude = {});
+
+// What describes a dataset, by convention: no document of a folder, but passed on with what is made.
+inline constexpr const char* kMetadataFile = "croissant.json";
+// Those of the inputs that are folders, in order.
+std::vector<std::filesystem::path> metadata_files(const std::vector<std::string>& inputs);
 
 // cut_texts: whether a text file may be cut; lines always are.
 std::vector<InputBlock> cut_into_blocks(const std::vector<InputFile>& files, int64_t block_bytes,

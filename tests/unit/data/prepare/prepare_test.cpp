@@ -417,6 +417,41 @@ TEST_F(Prepare, LeavesOutWhatIsExcluded) {
               HasSubstr("[*.py] leaves out"));
 }
 
+TEST_F(Prepare, PassesTheMetadataOfAFolderOn) {
+  const std::string metadata = "{\"name\": \"caf\xC3\xA9\",\n \"url\": null}\n\n";
+  input("a.txt", "one");
+  prepare(options_);
+  EXPECT_FALSE(fs::exists(out("croissant.json")));
+  input("croissant.json", metadata);
+  input("deep/croissant.json", "{}");  // of another dataset: a text like any other
+  const fs::path in = folder_.path() / "in";
+  for (const std::string& inputs : {in.string(), in.string() + "//", (in / ".").string()}) {
+    SCOPED_TRACE(inputs);
+    options_.inputs = {inputs};
+    options_.overwrite = true;
+    PrepareReport report = prepare(options_);
+    EXPECT_EQ(report.documents, 2);
+    EXPECT_THAT(report.warnings, IsEmpty());
+    EXPECT_EQ(read_file(out("croissant.json")), metadata);
+    EXPECT_EQ(read_document(MemmapDataset(out("shard_0_0")), 1), text_tokens("{}"));
+  }
+  // A folder's own is all there is in it: nothing to prepare.
+  options_.inputs = {(in / "deep").string()};
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kNotFound),
+              HasSubstr("expected at least one file for " + (in / "deep").string()));
+  input("deep/b.txt", "two");
+  options_.inputs = {in.string(), (in / "deep").string()};
+  EXPECT_THAT(
+      prepare(options_).warnings,
+      ElementsAre((in / "deep/croissant.json").string() + " is not copied: the output describes " +
+                  (in / "croissant.json").string() + " already"));
+  EXPECT_EQ(read_file(out("croissant.json")), metadata);
+  // Named itself it is a document, and describes nothing.
+  options_.inputs = {(in / "croissant.json").string()};
+  EXPECT_EQ(prepare(options_).documents, 1);
+  EXPECT_FALSE(fs::exists(out("croissant.json")));
+}
+
 TEST_F(Prepare, RefusesAnOutputThatExists) {
   input("a.txt", "one");
   prepare(options_);
