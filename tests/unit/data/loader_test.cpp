@@ -94,6 +94,33 @@ TEST(Loader, SeparatesDocuments) {
   EXPECT_THAT(batch->cu_seqlens, ElementsAre(0, 2, 4, 5, 6, 8));
 }
 
+// Two rows of 36: documents of 8, 13, 4, 11 and of 11, 16, 9 tokens. A row's last label is one token
+// more: of the next document in a stream, of the row's own last one where documents stay whole.
+TEST(Loader, GivesTheCumulativeLengthsOfWholeRows) {
+  for (const bool stream : {true, false}) {
+    SCOPED_TRACE(stream);
+    const int64_t more = stream ? 0 : 1;
+    Documents documents;
+    for (int64_t size : {8l, 13l, 4l, 11 + more, 11l, 16l, 9 + more, 5l})
+      documents.emplace_back(size_t(size), 1);
+    LoaderOptions options = options_for(36, 2);
+    options.cross_document_attention = false;
+    Loader loader(
+        make_sampled(std::make_shared<FakeDocuments>(documents), {.num_samples = 2,
+                                                                  .sequence_length = 36,
+                                                                  .shuffle = Shuffle::kDisabled,
+                                                                  .truncate_documents = stream}),
+        options);
+    const auto batch = loader.next();
+    EXPECT_THAT(batch->cu_seqlens, ElementsAre(0, 8, 21, 25, 36, 47, 63, 72));
+    // Positions begin again where a document does.
+    for (size_t t = 0, range = 0; t < 72; ++t) {
+      if (int64_t(t) == int64_t(batch->cu_seqlens[range + 1])) ++range;
+      EXPECT_EQ(batch->positions[t], int64_t(t) - int64_t(batch->cu_seqlens[range])) << t;
+    }
+  }
+}
+
 TEST(Loader, MasksTheLabelsOfSpans) {
   std::vector<std::vector<Span>> spans{{{0, 0}, {2, 2}}, {}, {{1, 3}}, {{0, 1}}};
   SamplingOptions sampling{.num_samples = 4, .sequence_length = 4};

@@ -99,6 +99,32 @@ TEST_F(DatasetsTest, BlendsAndOverridesSampling) {
   EXPECT_EQ(tokens(*dataset, 2)[0], 30);  // 0:0 0:1 1:0
 }
 
+// Each sample of a blend is the next of one of its parts, taken 3 to 1.
+TEST_F(DatasetsTest, BlendsSampledFilesByTheirWeights) {
+  write_file_atomic(folder.path() / "first.yaml", "type: memmap\npath: docs\n");
+  write_file_atomic(folder.path() / "second.yaml",
+                    "type: slice\nbegin: 0.5\ndataset: {type: memmap, path: docs}\n");
+  const std::string first = "{type: file, path: first.yaml}",
+                    second = "{type: file, path: second.yaml}";
+  for (const data::Shuffle shuffle : {data::Shuffle::kDisabled, data::Shuffle::kEpoch}) {
+    const auto with = [=](int64_t samples, uint64_t seed) {
+      return [=](SamplingSettings& s) {
+        s.num_samples = samples;
+        s.seed = seed;
+        s.shuffle = shuffle;
+      };
+    };
+    const auto blend =
+        make("{type: blended, weights: [0.75, 0.25], datasets: [" + first + ", " + second + "]}",
+             with(8, 54983));
+    // ceil(share) + 1 samples of each part, the second with a seed of its own.
+    const auto one = make(first, with(7, 54983)), other = make(second, with(3, 54983 + 697));
+    int64_t of_one = 0, of_other = 0;
+    for (int64_t i : {0, 1, 3, 4, 5, 7}) EXPECT_EQ(tokens(*blend, i), tokens(*one, of_one++)) << i;
+    for (int64_t i : {2, 6}) EXPECT_EQ(tokens(*blend, i), tokens(*other, of_other++)) << i;
+  }
+}
+
 TEST_F(DatasetsTest, PathsInAFileAreRelativeToIt) {
   std::filesystem::create_directory(folder.path() / "set");
   write_file_atomic(folder.path() / "set/set.yaml", "type: memmap\npath: ../docs\n");

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "core/data/formats/memmap.hpp"
+#include "core/data/formats/memmap_writer.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
@@ -39,6 +41,37 @@ TEST_F(MemmapFolder, TakesTheOrderOfItsIndex) {
   touch("a.bin");
   touch("index.txt", "z\r\n\n  sub/b \na");
   EXPECT_THAT(names(), ElementsAre("z", "sub/b", "a"));
+}
+
+// Lengths add up, and documents follow in the order of the files.
+TEST_F(MemmapFolder, FourFilesAreJoined) {
+  std::vector<std::vector<int64_t>> documents;
+  std::vector<IndexedPointer> parts;
+  std::string index;
+  for (const std::string name : {"d", "b", "c", "a"}) {
+    MemmapWriter writer(folder.path() / name, TokenType::kInt16);
+    for (size_t size : {1u, 0u, 4u}) {
+      documents.emplace_back(size, int64_t(documents.size()));
+      writer.add(documents.back());
+    }
+    writer.finish();
+    index += name + "\n";
+  }
+  touch("index.txt", index);
+  for (const fs::path& prefix : memmap_prefixes(folder.path()))
+    parts.push_back(std::make_shared<MemmapDataset>(prefix));
+  ASSERT_EQ(parts.size(), 4u);
+  const auto all = make_concatenated("all", parts);
+  EXPECT_EQ(all->num_documents(), 12);
+  EXPECT_EQ(all->num_tokens(), 20);
+  for (size_t d = 0; d < documents.size(); ++d)
+    EXPECT_EQ(read_document(*all, int64_t(d)), documents[d]) << d;
+
+  const auto thrice = make_concatenated("thrice", {parts[0], parts[0], parts[0]});
+  EXPECT_EQ(thrice->num_documents(), 9);
+  EXPECT_EQ(thrice->num_tokens(), 15);
+  for (size_t d = 0; d < 9; ++d)
+    EXPECT_EQ(read_document(*thrice, int64_t(d)), documents[d % 3]) << d;
 }
 
 TEST_F(MemmapFolder, SaysWhereNothingWasFound) {

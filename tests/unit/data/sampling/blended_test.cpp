@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -30,26 +31,57 @@ TEST(BlendOrder, EqualsTheGoldens) {
   }
 }
 
-TEST(BlendOrder, TakesEverySampleOfAPartOnceAndInOrder) {
+std::vector<std::vector<double>> many_weights() {
   std::vector<double> many(200);
   for (size_t i = 0; i < many.size(); ++i) many[i] = double(i % 7) + 0.2;
-  std::vector<std::vector<double>> all{{.5, .5},  {.6, .4},     {.75, .25},      {.2, .8},
-                                       {M_PI, 2}, {.3, .4, .3}, {.75, .05, .20}, {.3, .2, .4, .1},
-                                       {1},       {1, 0},       {0, 1},          many};
-  for (const auto& weights : all) {
-    constexpr int64_t kSamples = 10000;  // several blocks
-    double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    BlendOrder forward(weights), backward(weights);
-    std::vector<int64_t> taken(weights.size(), 0);
-    std::vector<BlendOrder::Choice> choices;
-    for (int64_t i = 0; i < kSamples; ++i) {
-      choices.push_back(forward.at(i));
-      EXPECT_EQ(choices.back().sample, taken[size_t(choices.back().part)]++);
-    }
-    // At most one more than the share: what a part is sampled for, ceil(share) + 1, always suffices.
+  return {{.5, .5},        {.6, .4},         {.75, .25}, {.2, .8}, {M_PI, 2}, {.3, .4, .3},
+          {.75, .05, .20}, {.3, .2, .4, .1}, {1},        {1, 0},   {0, 1},    many};
+}
+
+// The rule, one sample after the other: the part that is furthest behind its share, the first of
+// them when several are. `weights` add up to 1.
+std::vector<BlendOrder::Choice> by_the_rule(const std::vector<double>& weights, int64_t samples) {
+  std::vector<BlendOrder::Choice> choices;
+  std::vector<int64_t> taken(weights.size(), 0);
+  for (int64_t i = 0; i < samples; ++i) {
+    std::vector<double> behind(weights.size());
     for (size_t j = 0; j < weights.size(); ++j)
-      EXPECT_LT(double(taken[j]), weights[j] / sum * kSamples + 1);
-    for (int64_t i = kSamples - 1; i >= 0; i -= 97) EXPECT_EQ(backward.at(i), choices[size_t(i)]);
+      behind[j] = weights[j] * double(i + 1) - double(taken[j]);
+    const int64_t part = std::max_element(behind.begin(), behind.end()) - behind.begin();
+    choices.push_back({part, taken[size_t(part)]++});
+  }
+  return choices;
+}
+
+TEST(BlendOrder, EqualsTheRuleForAnyWeights) {
+  constexpr int64_t kSamples = 10000;  // several blocks
+  for (std::vector<double> weights : many_weights()) {
+    SCOPED_TRACE(::testing::PrintToString(weights));
+    const BlendOrder forward(weights), backward(weights);
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    for (double& weight : weights) weight /= sum;
+    const auto expected = by_the_rule(weights, kSamples);
+    for (int64_t i = 0; i < kSamples; ++i) ASSERT_EQ(forward.at(i), expected[size_t(i)]) << i;
+    for (int64_t i = kSamples - 1; i >= 0; i -= 97)
+      ASSERT_EQ(backward.at(i), expected[size_t(i)]) << i;
+  }
+}
+
+// What a part is sampled for, ceil(share) + 1, always suffices.
+TEST(BlendOrder, StaysWithinASampleOfEachShare) {
+  for (const auto& weights : many_weights()) {
+    SCOPED_TRACE(::testing::PrintToString(weights));
+    const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+    const BlendOrder order(weights);
+    for (int64_t samples : {100, 10000}) {
+      std::vector<int64_t> taken(weights.size(), 0);
+      for (int64_t i = 0; i < samples; ++i) ++taken[size_t(order.at(i).part)];
+      for (size_t j = 0; j < weights.size(); ++j)
+        EXPECT_LE(double(taken[j]), weights[j] / sum * double(samples) + 1) << j;
+      if (samples != 100) continue;
+      for (size_t j = 0; j < weights.size(); ++j)
+        EXPECT_LE(std::abs(double(taken[j]) - weights[j] / sum * 100), 1 + 1e-9) << j;
+    }
   }
 }
 
