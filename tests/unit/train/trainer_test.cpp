@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
-
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <numeric>
 #include <sstream>
 
 #include "core/base/cancel.hpp"
@@ -22,11 +26,36 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// What was read of a dataset, by loaders of any number of threads.
+class Reads {
+ public:
+  void add(int64_t index) {
+    std::lock_guard lock(mutex_);
+    indices_.push_back(index);
+    changed_.notify_all();
+  }
+  std::vector<int64_t> indices() const {
+    std::lock_guard lock(mutex_);
+    return indices_;
+  }
+  // False: they did not come in a minute, so they never will.
+  bool wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::minutes(1),
+                             [&] { return indices_.size() >= count; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<int64_t> indices_;
+};
+
 // Tokens are a function of sample and position. Stops the run when a given sample is asked for.
 class Counting : public data::SampledDataset {
  public:
-  Counting(int64_t size, int64_t stop_at, int slow_ms)
-      : size_(size), stop_at_(stop_at), slow_ms_(slow_ms) {}
+  Counting(int64_t size, int64_t stop_at, int slow_ms, Reads& reads)
+      : size_(size), stop_at_(stop_at), slow_ms_(slow_ms), reads_(reads) {}
   int64_t size() const override { return size_; }
   void get(int64_t index, data::Sample& sample) const override {
     if (index == stop_at_) stop_signal() = 15;
@@ -34,6 +63,7 @@ class Counting : public data::SampledDataset {
     for (size_t i = 0; i < sample.tokens.size(); ++i)
       sample.tokens[i] = (index * 7 + int64_t(i) * 3) % 11;
     sample.document_lengths = {int64_t(sample.tokens.size())};
+    reads_.add(index);
   }
   std::string name() const override { return "counting"; }
   std::vector<std::string> fingerprints() const override { return {"counting"}; }
@@ -41,6 +71,22 @@ class Counting : public data::SampledDataset {
  private:
   int64_t size_, stop_at_;
   int slow_ms_;
+  Reads& reads_;
+};
+
+// Its first layer waits, in each step, until it is let go on.
+class WaitingModel : public test::ToyModel {
+ public:
+  explicit WaitingModel(std::function<void()> wait)
+      : ToyModel(test::ToyOptions{}), wait_(std::move(wait)) {}
+  model::Saved forward(int layer, const fastllm_call& call, std::span<const DLTensor* const> in,
+                       std::span<DLTensor* const> out) override {
+    if (layer == 0 && wait_) wait_();
+    return ToyModel::forward(layer, call, in, out);
+  }
+
+ private:
+  std::function<void()> wait_;
 };
 
 class TrainerTest : public ::testing::Test {
@@ -65,8 +111,10 @@ class TrainerTest : public ::testing::Test {
               int slow_ms = 0) {
     TrainerParts parts{settings, model};
     parts.clock = clock;
-    parts.make_dataset = [=](const std::string& name, int64_t samples) {
-      return std::make_shared<Counting>(samples, name == stop_in ? stop_at_sample : -1, slow_ms);
+    parts.make_dataset = [=, this](const std::string& name, int64_t samples) {
+      sizes[name] = samples;
+      return std::make_shared<Counting>(samples, name == stop_in ? stop_at_sample : -1, slow_ms,
+                                        reads[name]);
     };
     return Trainer(parts).run();
   }
@@ -89,7 +137,9 @@ class TrainerTest : public ::testing::Test {
 
   TemporaryDirectory folder;
   Settings settings;
-  Clock clock;  // null: the real one
+  Clock clock;                           // null: the real one
+  std::map<std::string, int64_t> sizes;  // of the datasets that were made
+  std::map<std::string, Reads> reads;
   test::ToyModel model{test::ToyOptions{}};
 };
 
@@ -121,6 +171,33 @@ TEST_F(TrainerTest, EverySetHasItsOwnIntervalAndLine) {
   EXPECT_EQ(run(), Outcome::kCompleted);
   EXPECT_THAT(iterations("PhaseType.validation @"), ElementsAre(3, 4));
   EXPECT_THAT(iterations(" validation/code @"), ElementsAre(1, 3, 4));
+}
+
+std::vector<int64_t> numbers(int64_t first, int64_t end) {
+  std::vector<int64_t> all(size_t(end - first));
+  std::iota(all.begin(), all.end(), first);
+  return all;
+}
+
+// Iteration 0 counts as an evaluation that nobody does: its samples are never read
+// (docs/compatibility.md). An evaluation goes on where the one before it ended.
+TEST_F(TrainerTest, EvaluationsReadTheirOwnSamples) {
+  settings.training.train_iters = 100;
+  settings.training.logs = Interval(50, 0);
+  settings.batch.batch_size = 8;
+  settings.batch.micro_batch_size = 4;
+  settings.training.validation = {{"", Interval(30, 0), 5}, {"code", Interval(30, 20), 5}};
+  const std::string plain = settings.training.validation[0].dataset(),
+                    code = settings.training.validation[1].dataset();
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  EXPECT_THAT(iterations("PhaseType.validation @"), ElementsAre(30, 60, 90, 100));
+  EXPECT_EQ(sizes.at(plain), 200);
+  EXPECT_EQ(reads.at(plain).indices(), numbers(40, 200));
+  // With an offset iteration 0 is no evaluation.
+  EXPECT_THAT(iterations(" validation/code @"), ElementsAre(20, 50, 80, 100));
+  EXPECT_EQ(sizes.at(code), 160);
+  EXPECT_EQ(reads.at(code).indices(), numbers(0, 160));
+  EXPECT_EQ(reads.at("Training").indices(), numbers(0, 800));
 }
 
 // Seconds pass only in steps: each call of the clock is a quarter of one.
@@ -185,6 +262,41 @@ TEST_F(TrainerTest, SlowDataIsTold) {
   settings.training.train_iters = 1;
   run(-1, "Training", 5);
   EXPECT_EQ(lines("Data loading took").size(), 1u);
+}
+
+// Two steps of two samples that take their time. Read in the step, they are waited for; read ahead,
+// while the model is at work in the first step, those of the second are not.
+TEST_F(TrainerTest, ShowsHowLongAStepWaitedForData) {
+  constexpr int kSlowMs = 50, kSamples = 2;
+  settings.training.train_iters = 2;
+  settings.training.logs = Interval(1, 0);
+  const auto waits = [&](int workers) {
+    settings.training.num_workers = workers;
+    Reads seen;
+    bool all_came = true;
+    WaitingModel waiting([&] {
+      if (workers > 0) all_came = all_came && seen.wait_for(2 * kSamples);
+    });
+    RunDirectory experiment(folder.path() / fmt::format("experiment_{}", workers));
+    TrainerParts parts{settings, waiting};
+    parts.run = &experiment;
+    parts.make_dataset = [&](const std::string&, int64_t samples) {
+      return std::make_shared<Counting>(samples, -1, kSlowMs, seen);
+    };
+    EXPECT_EQ(Trainer(parts).run(), Outcome::kCompleted);
+    EXPECT_TRUE(all_came) << "the loader does not read ahead";
+    std::vector<double> found;
+    std::istringstream metrics(read_file(experiment.metrics_file()));
+    for (std::string line; std::getline(metrics, line);)
+      found.push_back(config::parse_yaml(line, "metrics").get<double>("data_wait_ms"));
+    return found;
+  };
+  const std::vector<double> in_step = waits(0), ahead = waits(2);
+  ASSERT_EQ(in_step.size(), 2u);
+  ASSERT_EQ(ahead.size(), 2u);
+  for (double wait : in_step) EXPECT_GE(wait, kSlowMs * kSamples);
+  EXPECT_GT(ahead[0], 0);
+  EXPECT_LT(ahead[1], in_step[1]);
 }
 
 using Policy = DivergenceSettings::Policy;
@@ -379,6 +491,23 @@ TEST_F(TrainerTest, WithoutUpdatesNothingMoves) {
   EXPECT_EQ(loss(found.at(0)), loss(found.at(1)));
   EXPECT_THAT(lines("PhaseType.training @").back(),
               HasSubstr("grad norm: nan | skipped iterations:   0"));
+}
+
+TEST_F(TrainerTest, SaysHowFarItsStartIsInOrder) {
+  settings.training.test_iters = 1;
+  EXPECT_EQ(run(), Outcome::kCompleted);
+  const std::string text = read_file(folder.path() / "log.txt");
+  size_t at = 0;
+  for (const char* line :
+       {"Creating model...", "Total allocated:", "Preparing datasets...",
+        "Initializing training state from scratch...", "done with setup ...",
+        "After initial setup:  allocated ",
+        "Initializing PhaseType.training data iterator from sample 0...", "Training ...",
+        "PhaseType.training @", "Running test phase ...", "PhaseType.test @"}) {
+    const size_t found = text.find(line, at);
+    ASSERT_NE(found, std::string::npos) << line << " after\n" << text.substr(0, at);
+    at = found + 1;
+  }
 }
 
 TEST_F(TrainerTest, NothingToTrainIsFine) {
