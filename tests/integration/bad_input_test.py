@@ -173,6 +173,16 @@ class Keys(HostTest):
         self.assert_error(run_host("--plugin", "gpt", path), "train_iter")
         self.assertFalse((self.folder / "run").exists())
 
+    def test_the_configuration_is_printed_even_so(self):
+        path = self.folder / "train.yaml"
+        path.write_text("batch: {batch_size: 6, micro_batch_size: 4, sequence_length: 77}\n")
+        for more in ([], ["--validate"]):
+            result = run_host("--plugin", "gpt", path, *more)
+            self.assert_error(result, "batch_size")
+            self.assertRegex(result.stdout, rf"Command run:\n.*fastllm-host --plugin gpt {path}")
+            _, rest = result.stdout.split("Command run:", 1)[1].split("TrainerConfig", 1)
+            self.assertIn("sequence_length: 77", rest.split(" end ")[0])
+
     def test_repeated_key(self):
         self.assert_error(self.validate("training: {train_iters: 1}\nbatch: {}\ntraining: {train_iters: 2}\n"), "train.yaml:3", "training")
 

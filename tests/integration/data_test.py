@@ -2,9 +2,11 @@
 """Whole runs on every kind of data set: what should train alike does, to the bit; what cannot work says why at once."""
 import json
 import math
+import os
+import re
 import unittest
 
-from support import HostTest, read_metrics, run_host, sample_documents, training_losses, write_memmap
+from support import HostTest, read_metrics, run_host, sample_documents, start_host, training_losses, write_memmap
 
 
 def write_dataset_file(path, documents, spans=None):
@@ -140,6 +142,36 @@ class DataKinds(HostTest):
         huge, _ = self.losses({"type": "blended", "weights": [1.7e308, 1.7e308], "datasets": parts})
         self.assertEqual(huge, self.losses({"type": "blended", "weights": [1, 1], "datasets": parts})[0])
         self.error({"type": "blended", "weights": [0, 0], "datasets": parts}, "at least one weight above 0")
+
+    def test_hosts_at_once_share_data_and_nothing_else(self):  # C55
+        def finish(process):
+            output, _ = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, output[-3000:])
+
+        experiments = [self.folder / name for name in "abc"]
+        hosts = [start_host(*self.tiny_arguments(experiment, 4)) for experiment in experiments[:2]]
+        for host in hosts:
+            finish(host)
+        a, b = (training_losses(read_metrics(experiment)) for experiment in experiments[:2])
+        self.assertEqual(len(a), 4)
+        self.assertEqual(a, b)
+        # The order of samples is computed, so no file of it can be half written, of other data, or missing on another disk.
+        self.assertEqual(list(self.folder.rglob("dataset_cache")), [])
+        self.assertEqual({p.name for p in self.folder.iterdir()}, {"tiny.bin", "tiny.idx", "a", "b"})
+
+        # Other data of the same size and time is other data.
+        before = (self.folder / "tiny.bin").stat()
+        write_memmap(self.data, [list(reversed(d)) for d in self.documents])
+        os.utime(self.folder / "tiny.bin", ns=(before.st_atime_ns, before.st_mtime_ns))
+        self.assertEqual((self.folder / "tiny.bin").stat().st_size, before.st_size)
+        finish(start_host(*self.tiny_arguments(experiments[2], 4)))
+        marks = [re.findall(r"tiny\.bin: .*", (e / "runs/0/provenance.yaml").read_text()) for e in experiments]
+        for mark in marks:
+            self.assertEqual(len(mark), 1)
+            self.assertRegex(mark[0], rf"{before.st_size} bytes, sha256 [0-9a-f]+")
+        self.assertEqual(marks[0], marks[1])
+        self.assertNotEqual(marks[0], marks[2])
+        self.assertNotEqual(training_losses(read_metrics(experiments[2])), a)
 
     def test_a_file_that_lies(self):
         path = self.folder / "one.fast_llm_dataset"

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """A run that is stopped and started again gives the same bits as one that never stopped; signals end it as documented."""
+import json
 import random
 import re
 import signal
@@ -120,6 +121,42 @@ class Resume(HostTest):
         result = self.assert_ok(run_host(*self.arguments(experiment), "training.train_iters=43"))
         self.assertIn(f"Loading checkpoint from iteration {ITERATIONS}", result.stdout)
         self.assertEqual(max(training_losses(read_metrics(experiment))), 43)
+
+    def test_start_up_is_told_in_order_and_the_test_phase_never_left_out(self):
+        experiment = self.folder / "tested"
+        batch, iterations = 4, 4
+        arguments = [*self.tiny_arguments(experiment, iterations, training__checkpoint__interval=iterations, training__test_iters=1,
+                                          batch__batch_size=batch),
+                     "data.datasets.Test=" + json.dumps({"type": "memmap", "path": str(self.tiny_data("other", seed=3))})]
+
+        def run(*more):
+            output = self.assert_ok(run_host(*arguments, *more)).stdout
+            self.assertEqual(output.count("test @ iteration"), 1)
+            return output
+
+        def assert_order(output, *lines):
+            at = -1
+            for line in lines:
+                found = output.find(line, at + 1)
+                self.assertGreater(found, at, line)
+                at = found
+
+        sample = "Initializing PhaseType.training data iterator from sample {}..."
+        first = run()
+        assert_order(first, "Command run:", "Creating model...", "Preparing datasets...", "Initializing training state from scratch...",
+                     "done with setup ...", "After initial setup:", sample.format(0), "Training ...", "training @ iteration",
+                     "Running test phase ...", "test @ iteration")
+        done = run()
+        assert_order(done, "Preparing datasets...", f"Loading checkpoint from iteration {iterations}...", "done with setup ...",
+                     "Training already completed, nothing to do ...", "Running test phase ...", "test @ iteration")
+        self.assertNotIn("data iterator", done)
+        self.assertNotIn("training @ iteration", done)
+        tests = [losses_of(m) for m in read_metrics(experiment) if m["phase"] == "test"]
+        self.assertEqual(len(tests), 2)
+        self.assertEqual(tests[0], tests[1])  # of the same weights
+        longer = run(f"training.train_iters={iterations + 1}")
+        assert_order(longer, f"Loading checkpoint from iteration {iterations}...", sample.format(iterations * batch), "Training ...",
+                     "training @ iteration", "test @ iteration")
 
     def test_what_changed_is_told(self):
         experiment = self.folder / "changed"
