@@ -47,6 +47,17 @@ class CommandLine(HostTest):
         text = self.assert_error(run_host("--plugin", "gtp", "--plugin-path", self.folder), "gtp")
         self.assertIn(str(self.folder), text)
 
+    def test_plugin_without_a_model(self):
+        self.assert_error(run_host("--plugin", "distributed"), "expected a plugin with a model, found fastllm.distributed", "which has none",
+                          str(BUILD / "lib/fastllm/plugins/libfastllm_distributed.so"))
+
+    def test_output_that_takes_nothing(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([HOST, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment())
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, "error: cannot write to standard output: No space left on device; free space, or send it somewhere "
+                                        "else\n")
+
     def test_current_folder_is_no_place_for_plugins(self):
         shutil.copy(BUILD / "lib/fastllm/plugins/libfastllm_gpt.so", self.folder / "libfastllm_here.so")
         self.assert_error(run_host("--plugin", "here", cwd=self.folder), "here")

@@ -96,9 +96,14 @@ class Evaluate(InspectTest):
         self.assert_error(run_host("evaluate", "--plugin", "gpt", experiment), "expected something to evaluate, found neither")
         self.assert_error(run_host("evaluate", "--plugin", "gpt", experiment, "training.validation={iterations: 2}"),
                           "data.datasets.Validation: expected a dataset for training.validation, found none")
+        test = ["training.test_iters=1", f"data.datasets.Test={{type: memmap, path: {self.data}}}"]
+        renamed = (experiment / "checkpoint/2").rename(experiment / "checkpoint/best")
+        self.assert_error(run_host("evaluate", "--plugin", "gpt", renamed, *test),
+                          f"expected a folder named after its iteration, found {renamed}")
+        renamed.rename(experiment / "checkpoint/2")
         (experiment / "checkpoint/2/ok").unlink()
-        self.assert_error(run_host("evaluate", "--plugin", "gpt", experiment / "checkpoint/2", "training.test_iters=1",
-                                   f"data.datasets.Test={{type: memmap, path: {self.data}}}"), "expected a complete checkpoint at", "lacks ok")
+        self.assert_error(run_host("evaluate", "--plugin", "gpt", experiment / "checkpoint/2", *test),
+                          "expected a complete checkpoint at", "lacks ok")
 
 
 class Compare(InspectTest):

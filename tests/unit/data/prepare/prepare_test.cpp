@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <limits>
 
 #include "core/data/formats/memmap.hpp"
 #include "core/data/tokenizers/byte_tokenizer.hpp"
@@ -617,6 +618,17 @@ TEST_F(Prepare, RefusesInputsThatAreNeitherFilesNorFolders) {
   options_.inputs = {"/dev/null"};
   EXPECT_THAT(error(Status::kNotFound),
               HasSubstr("expected a file or a folder at /dev/null, found something else"));
+}
+
+// Sparse: it takes no room.
+TEST_F(Prepare, RefusesTextsThatAreTooLongForADocument) {
+  input("a.txt", "");
+  const fs::path path = folder_.path() / "in" / "a.txt";
+  constexpr auto kMost = uint64_t(std::numeric_limits<int32_t>::max()) - 2;  // BOS and EOS
+  fs::resize_file(path, kMost + 1);
+  EXPECT_THAT(error(), AllOf(HasSubstr("expected text files of at most 2147483645 bytes"),
+                             HasSubstr("found " + path.string() + " with 2147483646"),
+                             HasSubstr("split it, or give its parts as JSON lines")));
 }
 
 TEST_F(Prepare, SaysWhenItCannotWrite) {

@@ -52,5 +52,20 @@ TEST(RunDirectory, SaysWhereItCannotWrite) {
   }
 }
 
+TEST(RunDirectory, NamesWhatIsInItsPlace) {
+  TemporaryDirectory folder;
+  fs::create_directories(folder.path() / "e/runs");
+  write_file_atomic(folder.path() / "e/runs/1", "the next number, but no folder");
+  try {
+    RunDirectory run(folder.path() / "e");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.status(), Status::kUnavailable);
+    EXPECT_EQ(std::string(e.what()), "cannot make the run folder " +
+                                         (folder.path() / "e/runs/1").string() +
+                                         ": Not a directory");
+  }
+}
+
 }  // namespace
 }  // namespace fastllm::train
