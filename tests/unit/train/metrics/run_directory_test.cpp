@@ -62,8 +62,7 @@ TEST(RunDirectory, NamesWhatIsInItsPlace) {
   } catch (const Error& e) {
     EXPECT_EQ(e.status(), Status::kUnavailable);
     EXPECT_EQ(std::string(e.what()), "cannot make the run folder " +
-                                         (folder.path() / "e/runs/1").string() +
-                                         ": Not a directory");
+                                         (folder.path() / "e/runs/1").string() + ": File exists");
   }
 }
 
