@@ -37,6 +37,17 @@ po::options_description visible_options(Options& options) {
   return visible;
 }
 
+// Of the reference's command line: its other syntax, which would say the same in words of its own.
+void refuse_hydra(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument.rfind("--hydra", 0) != 0) continue;
+    throw UsageError{"expected a configuration file and a.b.c=VALUE, found " +
+                     argument.substr(0, argument.find('=')) +
+                     ": Hydra's way of composing configurations is not offered; write the composed "
+                     "configuration into one YAML file and name it"};
+  }
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -70,6 +81,7 @@ Options parse_options(int argc, char** argv) {
     options.command_arguments = arguments;
     return options;
   }
+  refuse_hydra(arguments);
   std::vector<std::string> words;
   parse_arguments("fastllm-host", arguments, visible_options(options), words);
   for (const std::string& word : words) {

@@ -269,6 +269,15 @@ class Resolver {
     return out;
   }
 
+  static std::string type_hint(const Family& family, const std::vector<std::string>& types,
+                               const std::string& name) {
+    if (family.blocks.count(name)) return fmt::format("; {} has no place here", name);
+    if (auto later = family.later_types.find(name); later != family.later_types.end())
+      return "; " + later_text(later->second);
+    std::string meant = nearest(name, types);
+    return meant.empty() ? "" : fmt::format("; did you mean {}?", meant);
+  }
+
   Node typed_block(const Nested& declared, Node& user, const std::string& path) {
     std::vector<std::string> types = types_of(schema_, declared);
     if (user.kind() != Kind::kMap) {
@@ -287,12 +296,9 @@ class Resolver {
     const Family& family = family_of(schema_, declared);
     const std::string& name = type->as_text();
     if (std::find(types.begin(), types.end(), name) == types.end()) {
-      std::string meant = nearest(name, types);
-      std::string hint = family.blocks.count(name) ? fmt::format("; {} has no place here", name)
-                         : meant.empty()           ? ""
-                                                   : fmt::format("; did you mean {}?", meant);
       problem(type->mark, join_path(path, "type"),
-              fmt::format("expected one of {}, found {}{}", fmt::join(types, ", "), name, hint));
+              fmt::format("expected one of {}, found {}{}", fmt::join(types, ", "), name,
+                          type_hint(family, types, name)));
       return Node::map();
     }
     return block(family.blocks.at(name), user, path);

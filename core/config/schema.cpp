@@ -147,6 +147,11 @@ void Schema::add_later_name(const std::string& path, const std::string& today) {
   impl_->later_names.push_back({path, today});
 }
 
+void Schema::add_later_type(const std::string& family, const std::string& type,
+                            const std::string& today) {
+  impl_->families.at(family).later_types[type] = today;
+}
+
 std::string check_name(const std::string& name) {
   const char* const kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
   if (!name.empty() && name.find_first_not_of(kLetters) == std::string::npos) return "";

@@ -118,6 +118,8 @@ class Schema {
   // A key of a later release ("training.evaluators") and what to say ("training.validation (a block
   // for each set)"). Said only when the key that `today` begins with is declared, since models differ.
   void add_later_name(const std::string& path, const std::string& today);
+  // The same for a type of a family; today: a type of now, or "": there is nothing like it.
+  void add_later_type(const std::string& family, const std::string& type, const std::string& today);
 
   struct Impl;
   Impl& impl() { return *impl_; }  // for core/config itself

@@ -41,8 +41,9 @@ struct Block {
 
 struct Family {
   std::string help;
-  std::vector<std::string> types;       // in order of declaration
-  std::map<std::string, Block> blocks;  // by type
+  std::vector<std::string> types;                  // in order of declaration
+  std::map<std::string, Block> blocks;             // by type
+  std::map<std::string, std::string> later_types;  // of a later release; what to write today
 };
 
 struct LaterName {

@@ -35,21 +35,30 @@ bool UnknownKeys::begins_later_name(const std::string& path) const {
   return false;
 }
 
+std::string later_text(const std::string& today) {
+  return "name of a later release; " +
+         (today.empty() ? "nothing like it today" : "today: " + today);
+}
+
 std::vector<UnknownKey> UnknownKeys::explain(const std::string& block,
                                              const std::vector<std::string>& siblings,
                                              const std::string& key, const Node& value) const {
   std::string path = join_path(block, key);
-  if (const LaterName* name = later_name(path)) {
-    std::string today = name->today.empty() ? "nothing like it today" : "today: " + name->today;
-    return {{path, "name of a later release; " + today, value.mark}};
+  const LaterName* name = later_name(path);
+  const bool inside =
+      value.kind() == Node::Kind::kMap && value.size() > 0 && begins_later_name(path);
+  std::vector<UnknownKey> result;
+  size_t explained = 0;
+  for (size_t i = 0; inside && i < value.size(); ++i) {
+    const std::string below = join_path(path, value.key(i));
+    if (name && !is_later_name(below) && !begins_later_name(below)) continue;
+    for (UnknownKey& unknown : explain(path, {}, value.key(i), value.at(i)))
+      result.push_back(std::move(unknown));
+    ++explained;
   }
-  if (value.kind() == Node::Kind::kMap && value.size() > 0 && begins_later_name(path)) {
-    std::vector<UnknownKey> result;
-    for (size_t i = 0; i < value.size(); ++i)
-      for (UnknownKey& unknown : explain(path, {}, value.key(i), value.at(i)))
-        result.push_back(std::move(unknown));
-    return result;
-  }
+  if (name && (explained == 0 || explained < value.size()))
+    result.insert(result.begin(), {path, later_text(name->today), value.mark});
+  if (!result.empty()) return result;
   if (std::string meant = nearest(key, siblings); !meant.empty())
     return {
         {path, fmt::format("unknown key; did you mean {}?", join_path(block, meant)), value.mark}};

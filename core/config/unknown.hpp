@@ -14,11 +14,15 @@ struct UnknownKey {
   Mark mark;
 };
 
+// today: what to write instead, "": nothing. "name of a later release; today: ..."
+std::string later_text(const std::string& today);
+
 class UnknownKeys {
  public:
   explicit UnknownKeys(const Schema& schema);
   // block: full path of the block that holds the key; siblings: the keys known there. A block of a
-  // later release's names gives one entry for each of them.
+  // later release's names gives one entry for each of them; a block that is such a name itself, one
+  // for those inside that have none of their own.
   std::vector<UnknownKey> explain(const std::string& block,
                                   const std::vector<std::string>& siblings, const std::string& key,
                                   const Node& value) const;

@@ -26,6 +26,19 @@ class CommandLine(HostTest):
         self.assert_error(run_host("--plugin", "gpt", "a.yaml", "b.yaml"), "expected one configuration file", code=2)
         self.assert_error(run_host("plugins", "x"), "expected no further words", code=2)
 
+    def test_hydra_is_refused_with_the_reason(self):
+        for option in (["--hydra"], ["--hydra-path", "configs"], ["--hydra-path=configs"], ["--hydra-config", "a"]):
+            name = option[0].split("=")[0]
+            for command in ([], ["train"], ["evaluate"]):
+                self.assert_error(run_host(*command, "--plugin", "gpt", *option), f"found {name}: Hydra's way of composing configurations",
+                                  "write the composed configuration into one YAML file", code=2)
+
+    def test_words_of_the_reference_that_are_not_offered(self):
+        self.assert_error(run_host("train", "gpt"), "expected --plugin NAME", code=2)
+        self.assert_error(run_host("--plugin", "gpt", "--config_auth_token_file", "a"), "config_auth_token_file", "--help", code=2)
+        self.assert_error(run_host("--plugin", "gpt", "-c", "https://localhost/train.yaml"), "https://localhost/train.yaml")
+        self.assert_error(run_host("prepare", "dataset.path=x"), "--help", code=2)
+
     def test_file_that_is_not_there(self):
         self.assert_error(run_host("--plugin", "gpt", self.folder / "none.yaml"), "none.yaml")
 

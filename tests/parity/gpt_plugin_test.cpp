@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -390,6 +391,59 @@ TEST(GptDescription, GivesEachKindItsLearningRateScale) {
   }
 }
 
+// Which linear layers have a bias, for each way to say it.
+TEST(GptDescription, HasTheBiasesThatAreAskedFor) {
+  struct Row {
+    const char* value;
+    bool query, dense, mlp;
+  };
+  const Row rows[] = {{"true", true, true, true},
+                      {"everywhere", true, true, true},
+                      {"false", false, false, false},
+                      {"nowhere", false, false, false},
+                      {"only_attn_qkv", true, false, false}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.value);
+    const auto c = configure({at(std::string("transformer.add_linear_biases=") + row.value),
+                              at("transformer.num_layers=1")});
+    ASSERT_EQ(c.refused, "");
+    const auto has = [&](const std::string& suffix) {
+      return std::ranges::any_of(c.model->description().parameters,
+                                 [&](const auto& p) { return p.name.ends_with(suffix); });
+    };
+    EXPECT_EQ(has(".query.bias"), row.query);
+    EXPECT_EQ(has(".key_value.bias"), row.query);
+    EXPECT_EQ(has(".dense.bias"), row.dense);
+    EXPECT_EQ(has(".layer_1.bias"), row.mlp);
+    EXPECT_EQ(has(".layer_2.bias"), row.mlp);
+    EXPECT_TRUE(has(".query.weight") && has(".layer_2.weight"));
+  }
+  for (const char* bad : {"sometimes", "123", "null", "[true]"}) {
+    try {
+      configure({at(std::string("transformer.add_linear_biases=") + bad)});
+      ADD_FAILURE() << bad;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("model.base_model.transformer.add_linear_biases: expected one of true, "
+                            "false, everywhere, nowhere, only_attn_qkv, found "));
+    }
+  }
+}
+
+TEST(GptDescription, HasNoPositionsWhenNoneAreAskedFor) {
+  const auto has_table = [](const std::string& value) {
+    const auto c = configure({at("use_position_embeddings=" + value),
+                              at("transformer.rotary.type=none"), at("transformer.num_layers=1")});
+    EXPECT_EQ(c.refused, "");
+    return std::ranges::any_of(c.model->description().parameters, [](const auto& p) {
+      return p.name.find("position_embeddings") != std::string::npos;
+    });
+  };
+  EXPECT_FALSE(has_table("false"));
+  EXPECT_TRUE(has_table("true"));
+  EXPECT_TRUE(has_table("null"));
+}
+
 TEST(GptDescription, HasNormsOfQueriesAndKeysWhenAskedFor) {
   const auto names = [](const std::vector<std::string>& values) {
     std::vector<std::string> result;
@@ -498,6 +552,11 @@ TEST(GptFlops, CountWhatAWindowLeavesOfAttention) {
                                            at("transformer.max_window_layers=2")};
   EXPECT_EQ(forward(second, 1).forward, none.forward);
   EXPECT_EQ(forward(second, 2).forward, window.forward);
+  // Above the number of blocks: none has a window.
+  const std::vector<std::string> beyond = {at("transformer.window_size=25"),
+                                           at("transformer.max_window_layers=3")};
+  EXPECT_EQ(forward(beyond, 1).forward, none.forward);
+  EXPECT_EQ(forward(beyond, 2).forward, none.forward);
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "core/train/settings/later_names.hpp"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "core/train/settings/dataset_fields.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -68,12 +72,15 @@ const Pairs kBaseModel = {
      "transformer.expert_auxiliary_loss_coefficient"},
     {"decoder.block.mlp.z_loss_coefficient", "transformer.expert_z_loss_coefficient"},
     {"decoder.block.mlp.jitter_eps", "transformer.moe_jitter_eps"},
+    {"decoder.block.mlp.type", "transformer.num_experts (above 1: mixture of experts)"},
     {"decoder.block.mlp.router.lr_scale", "transformer.router_lr_scale"},
+    {"decoder.block.lr_scale",
+     "transformer.attention_lr_scale (and mlp_lr_scale, norm_lr_scale beside it)"},
     {"decoder.block.normalization", "transformer.normalization"},
     {"head.normalization", "transformer.normalization"},
     {"head.losses", "logit_z_loss"},
-    {"head.lr_scale", "output_lr_scale"},
-    {"embeddings.lr_scale", "embeddings_lr_scale"},
+    {"head.lr_scale", "transformer.output_lr_scale"},
+    {"embeddings.lr_scale", "transformer.embeddings_lr_scale"},
     {"embeddings.vocab_size", "vocab_size"},
     {"embeddings.num_position_embeddings", "max_position_embeddings"},
     {"embeddings.position_embeddings.enabled", "use_position_embeddings"},
@@ -81,11 +88,60 @@ const Pairs kBaseModel = {
     {"tied_embedding_weight", "tie_word_embeddings (true when left out)"},
 };
 
+// A layer or parameter of the later release, which has switches and scales of its own there, and
+// what reaches it today.
+struct Part {
+  std::string path, initialization, lr_scale;
+  bool has_bias = false;  // bias.enabled
+};
+
+const std::string kMlp = "transformer.mlp_lr_scale (a list)";
+
+const std::vector<Part> kParts = {
+    {"decoder.block.mixer.query_layer", "qkv", "transformer.attention_lr_scale", true},
+    {"decoder.block.mixer.key_layer", "qkv", "transformer.attention_lr_scale", true},
+    {"decoder.block.mixer.value_layer", "qkv", "transformer.attention_lr_scale", true},
+    {"decoder.block.mixer.dense_layer", "attn_proj", "transformer.attention_lr_scale", true},
+    {"decoder.block.mlp.layer_1", "mlp_1", kMlp, true},
+    {"decoder.block.mlp.layer_2", "mlp_2", kMlp, true},
+    {"embeddings.word_embeddings", "embed", "transformer.embeddings_lr_scale"},
+    {"embeddings.position_embeddings", "embed", "transformer.embeddings_lr_scale"},
+    {"head.output_weight", "embed", "transformer.output_lr_scale"},
+};
+
+void add_part(config::Schema& schema, const Part& part) {
+  const std::string at = "model.base_model.", path = at + part.path;
+  const std::string block = part.initialization == "embed" ? "" : "transformer.";
+  const std::string today =
+      fmt::format("{0}{1}init_method_std_{2} (and init_method_max_{2}, init_method_min_{2})", at,
+                  block, part.initialization);
+  schema.add_later_name(path + ".lr_scale", at + part.lr_scale);
+  schema.add_later_name(path + ".initialization", today);
+  if (!part.has_bias) return;
+  schema.add_later_name(path + ".weight.initialization", today);
+  schema.add_later_name(path + ".weight.lr_scale", at + part.lr_scale);
+  schema.add_later_name(path + ".bias.lr_scale", at + part.lr_scale);
+  schema.add_later_name(path + ".bias.enabled", at + "transformer.add_linear_biases (for all)");
+}
+
+void add_normalization(config::Schema& schema, const std::string& later) {
+  const std::string today = "model.base_model.transformer.";
+  for (const char* key : {".lr_scale", ".weight.lr_scale", ".bias.lr_scale"})
+    schema.add_later_name(later + key, today + "norm_lr_scale");
+  for (const char* key : {".weight.initialization", ".bias.initialization"})
+    schema.add_later_name(later + key, today + "normalization.initialization_range");
+}
+
 }  // namespace
 
 void add_later_names(config::Schema& schema) {
+  const std::string model = "model.base_model.";
   add_all(schema, "", "", kCore);
-  add_all(schema, "model.base_model.", "model.base_model.", kBaseModel);
+  add_all(schema, model, model, kBaseModel);
+  for (const Part& part : kParts) add_part(schema, part);
+  for (const char* block : {"decoder.block.normalization", "head.normalization"})
+    add_normalization(schema, model + block);
+  schema.add_later_type(kDatasetFamily, "streaming", "");
 }
 
 }  // namespace fastllm::train

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "core/config/suggest.hpp"
 #include "core/train/settings/batch_sizes.hpp"
@@ -115,12 +116,25 @@ class Maker {
     p.trace = get<bool>(at + "trace");
     p.chrome = get<bool>(at + "export");
     p.table_width = int(get<int64_t>(at + "table_width"));
-    p.ranks = root_.get_list<int64_t>(at + "ranks");
+    p.ranks = read_set(at + "ranks");
     p.log = get<bool>(at + "log");
     if (!p.cpu || settings_.run.experiment_dir) return;
     if (p.chrome) needs_folder(at + "export");
     if ((p.averages || p.trace) && !p.log)
       needs_folder(p.averages ? at + "averages" : at + "trace");
+  }
+
+  // Integers in their order, each once.
+  std::vector<int64_t> read_set(const std::string& path) {
+    const auto written = root_.get_list<int64_t>(path);
+    const std::set<int64_t> unique(written.begin(), written.end());
+    std::vector<int64_t> values(unique.begin(), unique.end());
+    if (values == written) return values;
+    Node list = Node::list();
+    list.explicitly_set = true;
+    for (int64_t value : values) list.append(Node::integer(value));
+    fill(path, std::move(list));
+    return values;
   }
 
   void needs_folder(const std::string& path) {
