@@ -9,7 +9,9 @@
 #include "core/base/error.hpp"
 #include "core/config/resolve.hpp"
 #include "core/config/schema_impl.hpp"
+#include "core/plugin/config_services.hpp"
 #include "core/train/settings/settings.hpp"
+#include "plugins/models/gpt/config.hpp"
 #include "tests/unit/config/gpt_schema.hpp"
 
 namespace fastllm::train {
@@ -317,10 +319,19 @@ TEST(SpecialValues, NoPositionsAtAll) {
   EXPECT_FALSE(root.get<bool>("model.base_model.use_position_embeddings"));
 }
 
-TEST(SpecialValues, TheSoftmaxScalesPowerIsAHalfWhenNull) {
-  Node root = resolved({"model.base_model.transformer.attention_softmax_scale_power=null"});
-  EXPECT_EQ(test::fill_gpt_defaults(root), "");
-  EXPECT_EQ(root.get<double>("model.base_model.transformer.attention_softmax_scale_power"), 0.5);
+TEST(SpecialValues, TheSoftmaxScalesPowerIsAHalfWhenNullAndNoScaleWhen0) {
+  const std::string path = "model.base_model.transformer.attention_softmax_scale_power";
+  const auto scale = [&](const std::string& power) {
+    Node root = resolved({path + "=" + power, "model.base_model.transformer.kv_channels=64"});
+    plugin::ConfigTree tree(*root.find("model.base_model"));
+    const double result = gpt::read_config(sdk::Config(tree.handle())).softmax_scale;
+    EXPECT_EQ(root.get<double>(path), power == "null" ? 0.5 : std::stod(power));
+    return result;
+  };
+  EXPECT_DOUBLE_EQ(scale("null"), 1.0 / 8);
+  EXPECT_DOUBLE_EQ(scale("0.5"), 1.0 / 8);
+  EXPECT_DOUBLE_EQ(scale("1"), 1.0 / 64);
+  EXPECT_EQ(scale("0"), 1);
 }
 
 // A set in the reference: twice is once.
