@@ -179,13 +179,36 @@ class TensorLogs(InspectTest):
         self.assertEqual(tensor_logs.compare(one, four, tensor_logs.FLOAT32, ignore=[" fw", " bw", "param: "]), [])
         self.assertTrue(any("only in the" in line for line in tensor_logs.compare(one, four)))
 
-    def test_bfloat16_is_near_float32(self):
-        rate = {"optimizer.learning_rate.base": 1e-4}  # as in the reference's comparison
-        one, _ = self.logged("one", **rate)
-        half, _ = self.logged("half", **rate, model__distributed__training_dtype="bfloat16")
-        self.assertIn("bfloat16", {record["dtype"] for record in half["train_1"]})
-        self.assertEqual(tensor_logs.compare(one, half, tensor_logs.BFLOAT16, ignore=["param: "]), [])
-        self.assertNotEqual(tensor_logs.compare(one, half, tensor_logs.FLOAT32, ignore=["param: "]), [])
+    def test_orders_of_micro_batches_and_numbers_of_buffers_change_nothing(self):
+        four, _ = self.logged("four", batch__depth_first_micro_batches=4)
+        for name, changes in {"breadth": {"batch.breadth_first_micro_batches": 4},
+                              "both": {"batch.breadth_first_micro_batches": 2, "batch.depth_first_micro_batches": 2},
+                              "zero-2": {"batch.depth_first_micro_batches": 4, "model.multi_stage.zero_stage": 2},
+                              "zero-3": {"batch.depth_first_micro_batches": 4, "model.multi_stage.zero_stage": 3}}.items():
+            with self.subTest(name):
+                other, _ = self.logged(name, **changes)
+                self.assertIn(", mb=3/4: ", "".join(r["name"] for r in other["train_1"]))
+                # Each hand-over of a shared buffer logs the gradients again.
+                shared = ["Global gradient: "] if "zero" in name else []
+                self.assertEqual(tensor_logs.compare(four, other, tensor_logs.FLOAT32, allow_duplicates=shared), [])
+
+    def test_sixteen_bits_are_near_float32(self):
+        transformer = "model.base_model.transformer."
+        models = {"llama": {}, "gpt2": {f"{transformer}gated": False, f"{transformer}add_linear_biases": True,
+                                        f"{transformer}normalization.type": "layer_norm", f"{transformer}rotary.type": "none",
+                                        "model.base_model.tie_word_embeddings": True}}
+        types = {"bfloat16": (tensor_logs.BFLOAT16, 1), "float16": (tensor_logs.FLOAT16, 65536)}
+        for name, changes in models.items():
+            changes = {**changes, "optimizer.learning_rate.base": 1e-4}  # as in the reference's comparison
+            one, _ = self.logged(name, **changes)
+            for dtype, (limits, loss_scale) in types.items():
+                with self.subTest(name, dtype=dtype):
+                    half, _ = self.logged(f"{name}-{dtype}", **changes, model__distributed__training_dtype=dtype,
+                                          optimizer__gradient_scaler__constant=loss_scale)
+                    half = tensor_logs.unscaled(half, loss_scale)
+                    self.assertIn(dtype, {record["dtype"] for record in half["train_1"]})
+                    self.assertEqual(tensor_logs.compare(one, half, limits, ignore=["param: "]), [])
+                    self.assertNotEqual(tensor_logs.compare(one, half, tensor_logs.FLOAT32, scale=0.1, ignore=["param: "]), [])
 
     def test_shown_at_low_levels(self):
         _, output = self.train("shown", iterations=1, model__multi_stage={"debug_param_init": 1, "debug_layer_outputs": 4,

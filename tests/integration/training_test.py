@@ -123,7 +123,7 @@ class Training(TrainingTest):
         self.assertLess(losses[-1], losses[0] * 0.75)  # the token after the next one follows from the rule, too, if less surely
 
     def test_dropout_is_the_same_when_recomputed_or_resumed(self):
-        dropout = {"model__base_model__transformer__hidden_dropout": 0.2}
+        dropout = {f"model__base_model__transformer__{kind}_dropout": 0.2 for kind in ("hidden", "attention")}
         kept, _ = self.train("kept", iterations=6, **dropout)
         again, _ = self.train("again", iterations=6, training__recompute_activations=True,
                               model__base_model__transformer__mlp_recompute_level="full", **dropout)
@@ -131,8 +131,9 @@ class Training(TrainingTest):
         halves, _ = self.train("halves", iterations=3, training__checkpoint__interval=3, **dropout)
         self.train("halves", iterations=6, training__checkpoint__interval=3, **dropout)
         self.assertEqual(self.losses(halves), self.losses(kept))
-        without, _ = self.train("without", iterations=6)
-        self.assertNotEqual(self.losses(without), self.losses(kept))
+        for kind in dropout:
+            without, _ = self.train(f"without-{kind}", iterations=6, **{**dropout, kind: 0})
+            self.assertNotEqual(self.losses(without), self.losses(kept), kind)
 
     def test_run_folder_says_what_ran(self):
         experiment, _ = self.train("run-3.1", iterations=2, training__checkpoint__interval=2)

@@ -1,24 +1,17 @@
 // The gpt plugin through the host's own parts (registry, store, executor, optimizer): what a whole
-// step must show. Recomputation changes no bit, micro-batches nothing but rounding; several
-// predictions and all losses have the slopes of what is reported; learning-rate scales and initial
-// values reach the weights they name.
+// step must show. Several predictions and all losses have the slopes of what is reported;
+// learning-rate scales and initial values reach the weights they name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
-#include <random>
 
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
-#include "core/config/resolve.hpp"
-#include "core/model/schedule.hpp"
 #include "core/optim/adamw.hpp"
-#include "core/plugin/registry.hpp"
-#include "core/shard/store.hpp"
-#include "core/train/executor/executor.hpp"
-#include "core/train/executor/initialize.hpp"
 #include "core/train/executor/wiring.hpp"
+#include "tests/parity/step_rig.hpp"
 
 namespace fastllm {
 namespace {
@@ -28,210 +21,8 @@ using ::testing::ContainsRegex;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
-
-constexpr int64_t kSequence = 24, kVocabulary = 53;
-
-using Overrides = std::vector<std::string>;
-
-std::unique_ptr<model::Model> make_model(const Overrides& overrides) {
-  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
-  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
-  static const config::Schema schema = [] {
-    config::Schema s;
-    s.add("base_model", factory.fields());
-    return s;
-  }();
-  config::Node user = config::Node::map();
-  Overrides all{"vocab_size=53",
-                "max_position_embeddings=32",
-                "transformer.num_layers=2",
-                "transformer.hidden_size=16",
-                "transformer.num_attention_heads=4",
-                "transformer.head_groups=2",
-                "transformer.init_method_std=0.3"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  for (std::string& text : all) text = "base_model." + text;
-  config::apply_overrides(user, all);
-  config::Node root = config::resolve(schema, user).root;
-  return factory.create(*root.find("base_model"));
-}
-
-struct Piece {
-  std::string name;
-  std::vector<float> values;
-};
-
-struct Rig {
-  std::unique_ptr<model::Model> model;
-  shard::Layout layout;
-  shard::Store store;
-  train::Executor executor;
-
-  explicit Rig(const Overrides& overrides, bool recompute = false, uint64_t seed = 9)
-      : model(make_model(overrides)),
-        layout(model->description(), {}, {}),
-        store(layout, 0, {}),
-        executor(*model, store, {.recompute = recompute, .seed = 21}) {
-    train::initialize(store, *model, seed);
-  }
-
-  // The values of each parameter in a flat state.
-  std::map<std::string, std::span<float>> pieces(const std::string& state) {
-    std::map<std::string, std::span<float>> result;
-    for (const auto& stage : layout.stages()) {
-      for (size_t g = 0; g < stage.groups.size(); ++g) {
-        if (!layout.state_has(state, stage.groups[g])) continue;
-        float* const begin =
-            store.flat_data(state) + layout.shard_begin(0, state, stage.index, int(g));
-        for (const auto& piece : stage.groups[g].pieces) {
-          result[layout.description().parameters[size_t(piece.parameter)].name] =
-              std::span(begin + piece.begin, size_t(piece.end - piece.begin));
-        }
-      }
-    }
-    return result;
-  }
-  std::map<std::string, std::vector<float>> copies(const std::string& state) {
-    std::map<std::string, std::vector<float>> result;
-    for (const auto& [name, values] : pieces(state))
-      result[name].assign(values.begin(), values.end());
-    return result;
-  }
-
-  static train::StepInput input(const std::vector<data::Batch>& batches, int64_t step) {
-    train::StepInput input;
-    input.step = step;
-    for (const auto& batch : batches) {
-      input.micro_batches.push_back(&batch);
-      input.valid_labels += batch.valid_labels;
-      input.further_valid_labels.resize(batch.further_labels.size());
-      for (size_t k = 0; k < batch.further_labels.size(); ++k)
-        input.further_valid_labels[k] += batch.further_labels[k].valid;
-    }
-    return input;
-  }
-  train::StepOutput train(const std::vector<data::Batch>& batches, int64_t step = 1) {
-    return executor.train(input(batches, step), model::make_schedule(train::schedule_options(
-                                                    store, int(batches.size()), 1, true)));
-  }
-  train::StepOutput evaluate(const std::vector<data::Batch>& batches) {
-    return executor.evaluate(input(batches, 1), model::make_schedule(train::schedule_options(
-                                                    store, int(batches.size()), 1, false)));
-  }
-};
-
-// Samples first .. first + count of one fixed stream, with three labels a position, some of them
-// masked.
-data::Batch batch_of(int64_t first, int64_t count) {
-  data::Batch batch;
-  batch.samples = count;
-  batch.length = kSequence;
-  batch.further_labels.resize(2);
-  const auto token = [&](int64_t sample, int64_t position) {
-    return int64_t(std::mt19937(uint32_t(sample * 1000 + position))() % kVocabulary);
-  };
-  for (int64_t sample = first; sample < first + count; ++sample) {
-    for (int64_t i = 0; i < kSequence; ++i) {
-      const auto label = [&](int64_t distance) {
-        const int64_t at = i + distance;
-        return at == 7 || at == kSequence - sample ? data::kIgnoredLabel : token(sample, at);
-      };
-      batch.tokens.push_back(token(sample, i));
-      batch.labels.push_back(label(1));
-      batch.further_labels[0].labels.push_back(label(2));
-      batch.further_labels[1].labels.push_back(label(3));
-      batch.positions.push_back(i);
-      batch.documents.push_back(0);
-    }
-  }
-  const auto valid = [](const std::vector<int64_t>& labels) {
-    return std::ranges::count_if(labels, [](int64_t l) { return l != data::kIgnoredLabel; });
-  };
-  batch.valid_labels = valid(batch.labels);
-  for (auto& further : batch.further_labels) further.valid = valid(further.labels);
-  for (int64_t i = 0; i <= count; ++i) batch.cu_seqlens.push_back(int32_t(i * kSequence));
-  return batch;
-}
-
-double norm(std::span<const float> values) {
-  double sum = 0;
-  for (float v : values) sum += double(v) * v;
-  return std::sqrt(sum);
-}
-double distance(std::span<const float> a, std::span<const float> b) {
-  std::vector<float> difference(a.size());
-  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
-  const double size = norm(b);
-  return norm(difference) / (size > 0 ? size : 1);
-}
-
-const Overrides kLlamaLike{"transformer.gated=true",
-                           "transformer.add_linear_biases=false",
-                           "transformer.normalization.type=rms_norm",
-                           "transformer.rotary.type=default",
-                           "prediction_heads=3",
-                           "prediction_loss_coefficient=[1,0.5,0.25]",
-                           "logit_z_loss=0.01",
-                           "cross_entropy_splits=2"};
-
-Overrides with(Overrides base, const Overrides& more) {
-  base.insert(base.end(), more.begin(), more.end());
-  return base;
-}
-
-// ---------------------------------------------------------------- recomputation, micro-batches
-
-TEST(GptStep, RecomputationChangesNoBit) {
-  for (const Overrides& kind : {Overrides{}, kLlamaLike}) {
-    const Overrides dropping = with(kind, {"transformer.hidden_dropout=0.2"});
-    const std::vector<data::Batch> batches{batch_of(0, 2), batch_of(2, 1)};
-    Rig plain(dropping);
-    const auto expected = plain.train(batches);
-    const auto gradients = plain.copies("grads");
-    const auto expect_same = [&](Rig& rig) {
-      EXPECT_EQ(rig.train(batches).losses, expected.losses);
-      EXPECT_EQ(rig.copies("grads"), gradients);
-    };
-    Rig recomputed(dropping, true);
-    expect_same(recomputed);
-    for (const char* level : {"activation", "activation_and_input", "full"}) {
-      SCOPED_TRACE(level);
-      const Overrides also =
-          with(dropping, {std::string("transformer.mlp_recompute_level=") + level});
-      Rig inner(also), both(also, true);
-      expect_same(inner);
-      expect_same(both);
-    }
-    Rig none(kind);
-    EXPECT_NE(none.train(batches).losses, expected.losses) << "dropout was on";
-    EXPECT_EQ(none.evaluate(batches).losses, plain.evaluate(batches).losses) << "and is off here";
-  }
-}
-
-TEST(GptStep, DropoutDiffersByStepAndMicroBatch) {
-  Rig rig({"transformer.hidden_dropout=0.3"});
-  const std::vector<data::Batch> one{batch_of(0, 1)};
-  const double first = rig.train(one, 1).losses.at("language_model_loss"),
-               second = rig.train(one, 2).losses.at("language_model_loss");
-  EXPECT_NE(first, second);
-  EXPECT_EQ(first, rig.train(one, 1).losses.at("language_model_loss"));
-  const double twice =
-      rig.train({batch_of(0, 1), batch_of(0, 1)}, 1).losses.at("language_model_loss");
-  EXPECT_NE(first, twice) << "both micro-batches dropped the same";
-}
-
-TEST(GptStep, MicroBatchesAgreeWithOneBatch) {
-  for (const Overrides& kind : {Overrides{}, kLlamaLike}) {
-    Rig whole(kind), cut(kind);
-    const auto expected = whole.train({batch_of(0, 4)});
-    const auto found = cut.train({batch_of(0, 1), batch_of(1, 2), batch_of(3, 1)});
-    ASSERT_EQ(found.losses.size(), expected.losses.size());
-    for (const auto& [name, loss] : expected.losses)
-      EXPECT_NEAR(found.losses.at(name), loss, 1e-6 * std::abs(loss)) << name;
-    auto a = cut.pieces("grads"), b = whole.pieces("grads");
-    for (const auto& [name, gradient] : b) EXPECT_LT(distance(a.at(name), gradient), 1e-6) << name;
-  }
-}
+using namespace testing;
+using Rig = StepRig;
 
 // ---------------------------------------------------------------- losses
 
@@ -277,7 +68,11 @@ TEST(GptStep, GradientsAreTheSlopesWithZLoss) {
   expect_slopes({"logit_z_loss=0.05", "logits_scale_factor=1.5"}, {1}, 0.05);
 }
 TEST(GptStep, GradientsAreTheSlopesOfThreePredictions) {
-  expect_slopes(kLlamaLike, {1, 0.5, 0.25}, 0.01);
+  expect_slopes({"transformer.gated=true", "transformer.add_linear_biases=false",
+                 "transformer.normalization.type=rms_norm", "transformer.rotary.type=default",
+                 "prediction_heads=3", "prediction_loss_coefficient=[1,0.5,0.25]",
+                 "logit_z_loss=0.01", "cross_entropy_splits=2"},
+                {1, 0.5, 0.25}, 0.01);
 }
 TEST(GptStep, GradientsAreTheSlopesOfTwoPredictionsWithTheirOwnWeights) {
   expect_slopes({"prediction_heads=2", "tie_word_embeddings=false"}, {1, 1}, 0);

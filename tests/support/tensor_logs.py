@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Tensor logs of runs (docs/users/training.md): read, and compared as the reference's equivalence tests compare theirs.
 
-    tensor_logs.py RUN_A RUN_B [--limits float32] [--scale 1] [--allow-duplicates NAME ...] [--ignore PATTERN ...]
+    tensor_logs.py RUN_A RUN_B [--limits float32] [--scale 1] [--loss-scale 1] [--allow-duplicates NAME ...] [--ignore PATTERN ...]
 
 RUN is the folder of a run (runs/0) or of its artifacts. Exit codes: 0 within the limits, 5 not, 1 an error. Standard library only.
 """
@@ -56,8 +56,16 @@ BFLOAT16 = [
     (r"gradient: ", limits(2e-2, 5e-5)),
     (r"^init: ", Limits(1e-3, 0, 0, 0, 0)),
 ]
+# The same of float16, its gradients divided by the loss scale (unscaled below).
+FLOAT16 = [
+    (r" fw", limits(1.2e-3, 3e-4)),
+    (r" bw", limits(3e-3, 1e-5)),
+    (r"gradient: .*bias", limits(3e-3, 1e-4)),
+    (r"gradient: ", limits(3e-3, 5e-5)),
+    (r"^init: ", Limits(1e-3, 0, 0, 0, 0)),
+]
 DEFAULT = [(r"", Limits())]
-LIMITS = {"default": DEFAULT, "float32": FLOAT32, "bfloat16": BFLOAT16}
+LIMITS = {"default": DEFAULT, "float32": FLOAT32, "bfloat16": BFLOAT16, "float16": FLOAT16}
 
 
 def read_log(path):
@@ -92,6 +100,13 @@ def read_run(folder, rank=0):
     if not found:
         raise Bad(f"expected tensor logs in {artifacts}, found none; train with run.tensor_logs.save=true and model.multi_stage.debug_*")
     return {path.name[len("tensor_logs_"):-len(".safetensors")]: read_log(path) for path in found}
+
+
+def unscaled(run, loss_scale):
+    """The run with its gradients, of layers and of parameters, divided by the scale of its loss."""
+    divided = lambda record: {**record, "samples": [x / loss_scale for x in record["samples"]]}
+    return {step: [divided(r) if "samples" in r and re.search(" bw: |gradient: ", r["name"]) else r for r in records]
+            for step, records in run.items()}
 
 
 def by_name(records, where, allow_duplicates=()):
@@ -143,6 +158,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs=2)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies all limits")
+    parser.add_argument("--loss-scale", type=float, default=1.0, help="of the second run; its gradients are divided by it")
     parser.add_argument("--limits", choices=LIMITS, default="default", help="of runs in that type instead of the default ones")
     parser.add_argument("--allow-duplicates", nargs="*", default=[], metavar="PATTERN")
     parser.add_argument("--ignore", nargs="*", default=[], metavar="PATTERN")
@@ -152,6 +168,7 @@ def main():
     except (Bad, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    second = unscaled(second, arguments.loss_scale)
     problems = compare(first, second, LIMITS[arguments.limits], arguments.scale, arguments.allow_duplicates, arguments.ignore)
     print("\n".join(problems) or "within the limits")
     return 5 if problems else 0

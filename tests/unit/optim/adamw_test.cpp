@@ -43,10 +43,9 @@ struct Rig {
   model::Description description;
   shard::Layout layout;
   shard::Store store;
-  explicit Rig(const test::GptShape& shape)
-      : description(test::gpt_description(shape)),
-        layout(description, {}, {}),
-        store(layout, 0, {}) {}
+  explicit Rig(model::Description what)
+      : description(std::move(what)), layout(description, {}, {}), store(layout, 0, {}) {}
+  explicit Rig(const test::GptShape& shape) : Rig(test::gpt_description(shape)) {}
 
   // Weights, and everywhere in grads, padding and frozen chunks included.
   void fill(uint32_t seed) {
@@ -163,13 +162,14 @@ struct Oracle {
       }
   }
 
-  void step(Rig& rig, const AdamWOptions& o, double rate) {
+  // factor: of the gradients, as if they were that many times larger.
+  void step(Rig& rig, const AdamWOptions& o, double rate, double factor = 1) {
     ++t;
     const float* g = rig.store.flat_data("grads");
     double sum = 0;
     each(rig, [&](int64_t, int64_t s, double, double) { sum += double(g[s]) * g[s]; });
-    norm = std::sqrt(sum);
-    const double clip = std::min(1.0, o.gradient_norm_clipping / (norm + 1e-6));
+    norm = factor * std::sqrt(sum);
+    const double clip = factor * std::min(1.0, o.gradient_norm_clipping / (norm + 1e-6));
     each(rig, [&](int64_t w, int64_t s, double decay, double scale) {
       const double lr = rate * (std::isnan(scale) ? o.default_learning_rate_scale : scale),
                    gradient = g[s] * clip;
@@ -221,6 +221,68 @@ TEST(AdamW, EqualsTheOracleWithoutClipping) {
 
 // The oracle leaves frozen chunks, frozen groups and padding alone; the rig fills all of them with gradients.
 TEST(AdamW, EqualsTheOracleWithFrozenExperts) { compare_with_oracle(expert_shape(), {}); }
+
+// Of the difference over that of what is expected.
+double relative_distance(const std::vector<float>& found, const std::vector<double>& expected) {
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    difference += (found[i] - expected[i]) * (found[i] - expected[i]);
+    size += expected[i] * expected[i];
+  }
+  return std::sqrt(difference / size);
+}
+
+// Large steps with strong decay and short memory, on one parameter of more than one chunk; then an
+// update that is left out.
+TEST(AdamW, StaysWithTheOracleInLargeSteps) {
+  model::Description description;
+  description.layers.emplace_back().name = "only";
+  model::Parameter parameter;
+  parameter.name = "only.weight";
+  parameter.shape = {45764};
+  description.declare(0, parameter);
+  Rig rig(std::move(description));
+  rig.fill(1);
+  AdamWOptions options;
+  options.weight_decay = 0.1;
+  options.beta_1 = 0.6;
+  options.beta_2 = 0.8;
+  options.epsilon = 1e-5;
+  options.gradient_norm_clipping = 1e9;
+  const Unscaling unscaling{1 / 8.6, true};
+  AdamW optimizer(rig.store, options);
+  Oracle oracle(rig);
+  std::mt19937 random(2);
+  float* const gradients = rig.store.flat_data("grads");
+  for (int step = 0; step < 4; ++step) {
+    SCOPED_TRACE(step);
+    for (int64_t i = 0; i < 45764; ++i) gradients[i] = float(int32_t(random())) * 0x1p-31f;
+    const std::map<std::string, std::vector<float>> before{
+        {"weights", rig.state("weights")},
+        {"exp_avgs", rig.state("exp_avgs")},
+        {"exp_avgs_sq", rig.state("exp_avgs_sq")}};
+    EXPECT_FALSE(optimizer.step(0.1, unscaling).skipped);
+    oracle.step(rig, options, 0.1, 8.6);
+    for (const auto& [name, expected] : {std::pair{"weights", &oracle.weights},
+                                         {"exp_avgs", &oracle.moments},
+                                         {"exp_avgs_sq", &oracle.squares}}) {
+      SCOPED_TRACE(name);
+      const std::vector<float> found = rig.state(name);
+      const std::vector<double> old(before.at(name).begin(), before.at(name).end());
+      double moved = 0;
+      for (size_t i = 0; i < found.size(); ++i) moved += (found[i] - old[i]) * (found[i] - old[i]);
+      EXPECT_GE(std::sqrt(moved / double(found.size())), 1e-3);
+      EXPECT_LE(relative_distance(found, *expected), 5e-7);
+    }
+  }
+  gradients[12345] = std::numeric_limits<float>::infinity();
+  const auto weights = rig.state("weights"), averages = rig.state("exp_avgs"),
+             squares = rig.state("exp_avgs_sq");
+  EXPECT_TRUE(optimizer.step(0.1, unscaling).skipped);
+  EXPECT_EQ(rig.state("weights"), weights);
+  EXPECT_EQ(rig.state("exp_avgs"), averages);
+  EXPECT_EQ(rig.state("exp_avgs_sq"), squares);
+}
 
 TEST(AdamW, EverythingFrozenStepsWithoutEffect) {
   test::GptShape shape = small_shape();
