@@ -11,8 +11,10 @@ namespace fastllm::host {
 
 namespace po = boost::program_options;
 
-void parse_arguments(const std::string& command, const std::vector<std::string>& arguments,
-                     const po::options_description& options, std::vector<std::string>& words) {
+std::set<std::string> parse_arguments(const std::string& command,
+                                      const std::vector<std::string>& arguments,
+                                      const po::options_description& options,
+                                      std::vector<std::string>& words) {
   po::options_description all;
   all.add(options).add_options()("words", po::value(&words));
   po::positional_options_description positional;
@@ -25,6 +27,10 @@ void parse_arguments(const std::string& command, const std::vector<std::string>&
         po::command_line_parser(arguments).options(all).positional(positional).style(style).run(),
         values);
     po::notify(values);
+    std::set<std::string> given;
+    for (const auto& [name, value] : values)
+      if (!value.defaulted() && name != "words") given.insert(name);
+    return given;
   } catch (const po::error& e) {
     throw UsageError{std::string(e.what()) + "; see " + command + " --help"};
   }

@@ -3,6 +3,8 @@
 #include <boost/program_options.hpp>
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "apps/host/arguments.hpp"
@@ -48,6 +50,34 @@ void refuse_hydra(const std::vector<std::string>& arguments) {
   }
 }
 
+// Which commands look at an option; --help and --version are anybody's.
+const std::map<std::string, std::set<std::string>> kMeant = {
+    {"plugin", {"train", "evaluate", "schema"}},
+    {"config", {"train", "evaluate"}},
+    {"validate", {"train", "evaluate"}},
+    {"verbose", {"train", "evaluate"}},
+    {"plugin-path", {"train", "evaluate", "schema", "plugins"}},
+    {"allow-insecure-plugins", {"train", "evaluate", "schema", "plugins"}},
+    {"markdown", {"schema"}},
+};
+
+void check_meant(const std::string& command, const std::set<std::string>& given) {
+  for (const std::string& option : given) {
+    const auto meant = kMeant.find(option);
+    if (meant == kMeant.end() || meant->second.contains(command)) continue;
+    std::string commands;
+    for (const std::string& name : meant->second) commands += (commands.empty() ? "" : ", ") + name;
+    throw UsageError{"--" + option + ": expected with " + commands + " only, found with " +
+                     command + "; see fastllm-host --help"};
+  }
+}
+
+// a.b.c=VALUE. A path may have a = in a folder's name, but then has a slash before it.
+bool is_override(const std::string& word) {
+  const size_t at = word.find('=');
+  return at != std::string::npos && word.find('/') >= at;
+}
+
 }  // namespace
 
 std::string help_text() {
@@ -83,9 +113,10 @@ Options parse_options(int argc, char** argv) {
   }
   refuse_hydra(arguments);
   std::vector<std::string> words;
-  parse_arguments("fastllm-host", arguments, visible_options(options), words);
+  check_meant(options.command,
+              parse_arguments("fastllm-host", arguments, visible_options(options), words));
   for (const std::string& word : words) {
-    if (word.find('=') != std::string::npos) {
+    if (is_override(word)) {
       options.overrides.push_back(word);
     } else if (options.config_file.empty()) {
       options.config_file = word;

@@ -11,9 +11,9 @@ struct Step {
   Phase phase;
   int stage;
   int micro_batch;  // bf * depth_first + df
-  // The stage's weights must be put into their buffer first (7.3).
+  // The stage's weights must be put into their buffer first.
   bool restore_before = false;
-  // The stage's gradient buffer is complete, or handed on, after this step (7.4);
+  // The stage's gradient buffer is complete, or handed on, after this step;
   bool reduce_after = false;
   // and was reduced before in this iteration: add to the shard.
   bool reduce_accumulates = false;

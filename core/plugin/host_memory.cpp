@@ -1,14 +1,17 @@
-// Aligned CPU memory with a cache by size. Deleters run on any thread and touch no plugin.
+// Aligned CPU memory with a cache by classes of size. Deleters run on any thread and touch no plugin.
 #include "core/plugin/host_memory.hpp"
 
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <bit>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
-#include <map>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -23,9 +26,34 @@ constexpr uint64_t kMaxCachedBytes = 1 << 30;  // beyond it freed blocks go back
 constexpr int32_t kMaxDims = 64;               // LibTorch's own bound
 
 struct Cache {
+  struct Block {
+    uint64_t bytes;
+    void* data;
+  };
   std::mutex mutex;
-  std::multimap<uint64_t, void*> blocks;  // by bytes
+  std::list<Block> blocks;  // longest unused first
+  std::unordered_multimap<uint64_t, std::list<Block>::iterator> by_bytes;
   uint64_t bytes = 0;
+
+  // A block of that size, out of the cache; null: none.
+  void* take(uint64_t wanted) {
+    const auto found = by_bytes.find(wanted);
+    if (found == by_bytes.end()) return nullptr;
+    void* data = found->second->data;
+    blocks.erase(found->second);
+    by_bytes.erase(found);
+    bytes -= wanted;
+    return data;
+  }
+  void drop_oldest() {
+    const auto oldest = blocks.begin();
+    auto [at, end] = by_bytes.equal_range(oldest->bytes);
+    while (at->second != oldest) ++at;
+    by_bytes.erase(at);
+    bytes -= oldest->bytes;
+    std::free(oldest->data);
+    blocks.erase(oldest);
+  }
 };
 Cache& cache() {
   static auto* instance = new Cache;  // deleters may run while the process ends
@@ -34,16 +62,17 @@ Cache& cache() {
 
 size_t alignment_of(uint64_t bytes) { return bytes >= kLargePage ? kLargePage : kAlignment; }
 
+// Eight classes of size between powers of two: sizes that vary a little, with the documents in a batch
+// say, use the same blocks again. What is rounded up is not touched.
+uint64_t class_of(uint64_t bytes) {
+  const uint64_t step = std::max<uint64_t>(std::bit_floor(bytes) / 8, alignment_of(bytes));
+  return (bytes + step - 1) / step * step;
+}
+
 void* take_block(uint64_t bytes) {
   {
-    auto& c = cache();
-    std::lock_guard lock(c.mutex);
-    if (auto found = c.blocks.find(bytes); found != c.blocks.end()) {
-      void* block = found->second;
-      c.blocks.erase(found);
-      c.bytes -= bytes;
-      return block;
-    }
+    std::lock_guard lock(cache().mutex);
+    if (void* block = cache().take(bytes)) return block;
   }
   void* block = std::aligned_alloc(alignment_of(bytes), bytes);
   if (!block)
@@ -52,18 +81,23 @@ void* take_block(uint64_t bytes) {
   return block;
 }
 
+// What is above the bound goes back to the system, the longest unused first.
 void give_block(void* block, uint64_t bytes) noexcept {
+  if (bytes > kMaxCachedBytes) return std::free(block);
   auto& c = cache();
+  std::lock_guard lock(c.mutex);
+  bool listed = false;
   try {
-    std::lock_guard lock(c.mutex);
-    if (c.bytes + bytes <= kMaxCachedBytes) {
-      c.blocks.emplace(bytes, block);
-      c.bytes += bytes;
-      return;
-    }
+    c.blocks.push_back({bytes, block});
+    listed = true;
+    c.by_bytes.emplace(bytes, std::prev(c.blocks.end()));
+    c.bytes += bytes;
   } catch (...) {  // no memory for the entry
+    if (listed) c.blocks.pop_back();
+    std::free(block);
+    return;
   }
-  std::free(block);
+  while (c.bytes > kMaxCachedBytes) c.drop_oldest();
 }
 
 // What `out` points at, with everything it refers to.
@@ -125,8 +159,7 @@ fastllm_status alloc_service(const DLTensor* like, void*, DLManagedTensorVersion
     }
     auto managed = std::make_unique<Managed>();
     uint64_t bytes = tensor_bytes(*like);
-    const uint64_t unit = alignment_of(bytes);
-    managed->bytes = (bytes + unit - 1) / unit * unit;
+    managed->bytes = class_of(bytes);
     managed->shape.assign(like->shape, like->shape + like->ndim);
     managed->strides.assign(managed->shape.size(), 1);
     for (size_t i = managed->shape.size(); i-- > 1;) {
@@ -155,9 +188,7 @@ uint64_t cached_bytes() {
 void release_cached_memory() {
   auto& c = cache();
   std::lock_guard lock(c.mutex);
-  for (auto& [bytes, block] : c.blocks) std::free(block);
-  c.blocks.clear();
-  c.bytes = 0;
+  while (!c.blocks.empty()) c.drop_oldest();
 }
 
 }  // namespace fastllm::plugin

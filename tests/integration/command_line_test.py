@@ -39,6 +39,21 @@ class CommandLine(HostTest):
         self.assert_error(run_host("--plugin", "gpt", "-c", "https://localhost/train.yaml"), "https://localhost/train.yaml")
         self.assert_error(run_host("prepare", "dataset.path=x"), "--help", code=2)
 
+    def test_options_of_other_commands(self):
+        for arguments, option, command in ((("plugins", "--validate"), "--validate", "plugins"),
+                                           (("schema", "--plugin", "gpt", "--verbose", "1"), "--verbose", "schema"),
+                                           (("train", "--plugin", "gpt", "--markdown"), "--markdown", "train"),
+                                           (("plugins", "-c", "a.yaml"), "--config", "plugins")):
+            with self.subTest(arguments):
+                self.assert_error(run_host(*arguments), f"{option}: expected with", f"found with {command}", code=2)
+
+    def test_a_path_may_have_an_equals_sign(self):
+        folder = self.folder / "lr=3e-4"
+        folder.mkdir()
+        (folder / "train.yaml").write_text("batch: {sequence_length: 7}\n")
+        result = self.assert_ok(run_host("--plugin", "gpt", folder / "train.yaml", "--validate"))
+        self.assertIn("sequence_length: 7", result.stdout)
+
     def test_file_that_is_not_there(self):
         self.assert_error(run_host("--plugin", "gpt", self.folder / "none.yaml"), "none.yaml")
 

@@ -1,7 +1,7 @@
 // From the calls of the C table to layers: views of the host's tensors in, and nothing copied in
-// float32. Layers compute in float32 alone: in a 16-bit training type their inputs and weights are
-// widened before the call and their outputs rounded after it, so a value is rounded once on its way
-// from layer to layer. Every call runs without autograd: layers write their own gradients.
+// float32. Layers compute in float32 alone: in a 16-bit training type weights and gradients are
+// widened before the call and outputs rounded after it, so a value is rounded once on its way
+// from layer to layer; hidden states a layer widens itself, and keeps only as the host has them. Every call runs without autograd: layers write their own gradients.
 #include "model.hpp"
 
 #include "fields.hpp"
@@ -20,10 +20,7 @@ Tensors views(const DLTensor* const* tensors, int count) {
   return result;
 }
 
-bool narrow(const at::Tensor& tensor) {
-  return tensor.defined() &&
-         (tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf);
-}
+bool narrow(const at::Tensor& tensor) { return tensor.defined() && is_narrow(tensor); }
 
 Tensors all_widened(Tensors tensors) {
   for (at::Tensor& tensor : tensors)
@@ -112,7 +109,7 @@ sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTe
   Layer& l = layer(index);
   const CopiesOfCall copies(l.parameters);
   Written written(views(outputs, l.outputs()));
-  auto saved = l.forward(call, all_widened(views(inputs, l.inputs())), written.tensors());
+  auto saved = l.forward(call, views(inputs, l.inputs()), written.tensors());
   written.round();
   return saved;
 }

@@ -8,9 +8,9 @@
 //     static constexpr int64_t kVersion = 1;               // of what it writes
 //     static void fields(const Sink&) {}                   // this format's own options
 //     static int detect(const std::string& path);          // 0..100; looks, never loads
-//     static std::unique_ptr<Reader> open(const std::string& path, Config metadata);   // fills
-//     metadata static std::unique_ptr<Writer> create(const std::string& directory, Config metadata,
-//     int rank);
+//     static std::unique_ptr<Reader> open(const std::string& path, Config metadata);
+//     //   fills metadata
+//     static std::unique_ptr<Writer> create(const std::string& directory, Config metadata, int rank);
 //   };
 //   ... in get(): return &format_table<MyFormat>;
 //
@@ -28,9 +28,11 @@
 #include <string>
 #include <vector>
 
+// Hidden, however a plugin is compiled (plugin.hpp).
+#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
-// A borrowed box with the arithmetic everyone needs. Null: the whole tensor.
+// Elements of a box or a tensor.
 inline int64_t element_count(const int64_t* shape, int32_t ndim) {
   int64_t count = 1;
   for (int32_t i = 0; i < ndim; ++i) count *= shape[i];
@@ -285,3 +287,4 @@ void visit_state(const fastllm_world* world, int32_t rank, const std::string& st
 }
 
 }  // namespace fastllm::sdk
+#pragma GCC visibility pop

@@ -8,6 +8,8 @@
 
 #include <memory>
 
+// Hidden, however a plugin is compiled (plugin.hpp).
+#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
 // Floating-point operations of one layer: of one forward, and those that its backward computes
@@ -148,3 +150,4 @@ const fastllm_model_api* model_table() {
 }
 
 }  // namespace fastllm::sdk
+#pragma GCC visibility pop

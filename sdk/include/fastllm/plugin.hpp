@@ -19,6 +19,9 @@
 #include <utility>
 #include <vector>
 
+// Hidden, however a plugin is compiled: what templates and inline functions keep in static variables
+// would else be one for all plugins in the process.
+#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
 // The host's table; set by entry() before anything else runs, stays for the life of the process. [any]
@@ -333,3 +336,4 @@ class Sink {
 };
 
 }  // namespace fastllm::sdk
+#pragma GCC visibility pop

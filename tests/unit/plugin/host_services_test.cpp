@@ -156,6 +156,39 @@ TEST(HostMemory, IsLikeTheGivenTensorAndComesBack) {
   EXPECT_EQ(cached_bytes(), 0u);
 }
 
+// Sizes that vary a little find the same block; what was not used for longest makes room.
+TEST(HostMemory, KeepsWhatIsUsed) {
+  release_cached_memory();
+  auto take = [](int64_t bytes) {
+    DLManagedTensorVersioned* out = nullptr;
+    DLTensor like{nullptr, {kDLCPU, 0}, 1, {kDLUInt, 8, 1}, &bytes, nullptr, 0};
+    EXPECT_EQ(host_table()->alloc(&like, nullptr, &out), FASTLLM_OK);
+    return out;
+  };
+  auto give = [](DLManagedTensorVersioned* block) { block->deleter(block); };
+  auto* first = take((int64_t(17) << 20) - 5);
+  void* data = first->dl_tensor.data;
+  give(first);
+  first = take((int64_t(16) << 20) + 1);
+  EXPECT_EQ(first->dl_tensor.data, data);
+  give(first);
+
+  constexpr int64_t kLarge = int64_t(300) << 20;  // never touched: no memory
+  std::vector<DLManagedTensorVersioned*> large;
+  for (int i = 0; i < 3; ++i) large.push_back(take(kLarge));
+  for (auto* block : large) give(block);
+  EXPECT_LE(cached_bytes(), uint64_t(1) << 30);
+  EXPECT_GE(cached_bytes(), uint64_t(3 * kLarge));
+  give(take((int64_t(200) << 20)));  // more than the bound with it
+  EXPECT_LE(cached_bytes(), uint64_t(1) << 30);
+  auto* recent = take(kLarge);
+  EXPECT_EQ(recent->dl_tensor.data, data = recent->dl_tensor.data);
+  give(recent);
+  give(take(int64_t(2) << 30));  // alone beyond the bound: not kept, and nothing goes for it
+  EXPECT_GE(cached_bytes(), uint64_t(2 * kLarge));
+  release_cached_memory();
+}
+
 TEST(HostMemory, ScalarsAndEmptyTensors) {
   DLManagedTensorVersioned* out = nullptr;
   Tensor<float> scalar({}), empty({4, 0});

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <memory>
 
 #include "kernels/common.hpp"
 #include "kernels/row_sum.hpp"
@@ -103,20 +103,27 @@ void norm_forward(const NormShape& shape, const float* x, const float* weight, c
 void norm_backward(const NormShape& shape, const float* x, const float* weight, const float* mean,
                    const float* inverse, const float* dy, const NormGradients& gradients) {
   const int64_t pieces = pieces_of(shape.rows), columns = shape.columns;
-  std::vector<float> d_weight(gradients.weight ? size_t(pieces * columns) : 0, 0.0f);
-  std::vector<float> d_bias(gradients.bias ? size_t(pieces * columns) : 0, 0.0f);
+  // One sum a piece; each is zeroed by the thread that adds to it.
+  const auto sums = [&](const float* wanted) {
+    return wanted ? std::make_unique_for_overwrite<float[]>(size_t(pieces * columns)) : nullptr;
+  };
+  const auto d_weight = sums(gradients.weight), d_bias = sums(gradients.bias);
+  const auto zeroed = [&](float* all, int64_t piece) {
+    float* const sum = all ? all + piece * columns : nullptr;
+    if (sum) std::fill_n(sum, columns, 0.0f);
+    return sum;
+  };
   at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       backward_rows(shape, piece * kRowsPerPiece, std::min(shape.rows, (piece + 1) * kRowsPerPiece),
                     x, weight, mean, inverse, dy, gradients.x, gradients.residual,
-                    gradients.weight ? d_weight.data() + piece * columns : nullptr,
-                    gradients.bias ? d_bias.data() + piece * columns : nullptr);
+                    zeroed(d_weight.get(), piece), zeroed(d_bias.get(), piece));
     }
   });
   if (gradients.weight)
-    row_sum(d_weight.data(), pieces, columns, gradients.overwrite_weight, gradients.weight);
+    row_sum(d_weight.get(), pieces, columns, gradients.overwrite_weight, gradients.weight);
   if (gradients.bias)
-    row_sum(d_bias.data(), pieces, columns, gradients.overwrite_bias, gradients.bias);
+    row_sum(d_bias.get(), pieces, columns, gradients.overwrite_bias, gradients.bias);
 }
 
 }  // namespace fastllm::gpt

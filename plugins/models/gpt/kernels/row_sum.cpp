@@ -5,7 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <vector>
+#include <memory>
 
 #include "kernels/common.hpp"
 
@@ -24,16 +24,18 @@ FASTLLM_KERNEL void add_rows(const float* values, int64_t rows, int64_t columns,
 
 void row_sum(const float* values, int64_t rows, int64_t columns, bool overwrite, float* out) {
   const int64_t pieces = pieces_of(rows);
-  std::vector<float> partial(size_t(pieces * columns), 0.0f);
+  const auto partial = std::make_unique_for_overwrite<float[]>(size_t(pieces * columns));
   at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
     for (int64_t piece = begin; piece < end; ++piece) {
       const int64_t first = piece * kRowsPerPiece, count = std::min(kRowsPerPiece, rows - first);
-      add_rows(values + first * columns, count, columns, columns, partial.data() + piece * columns);
+      float* const sum = partial.get() + piece * columns;
+      std::fill_n(sum, columns, 0.0f);
+      add_rows(values + first * columns, count, columns, columns, sum);
     }
   });
   at::parallel_for(0, columns, kColumnGrain, [&](int64_t begin, int64_t end) {
     if (overwrite) std::fill(out + begin, out + end, 0.0f);
-    add_rows(partial.data() + begin, pieces, end - begin, columns, out + begin);
+    add_rows(partial.get() + begin, pieces, end - begin, columns, out + begin);
   });
 }
 

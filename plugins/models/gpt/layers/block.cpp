@@ -8,7 +8,7 @@ namespace fastllm::gpt {
 namespace {
 
 struct BlockSaved : sdk::Saved {
-  at::Tensor x;    // the host's input
+  at::Tensor x;    // the host's input, in its type
   at::Tensor mid;  // after attention, [tokens, hidden]
   NormSaved norm_1, norm_2;
   AttentionSaved attention;
@@ -54,7 +54,7 @@ AttentionContext Block::attention_context(const sdk::Call& call, const Tensors& 
 
 sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
                                  const Tensors& outputs) {
-  const at::Tensor x = flat(inputs[0]), y = flat(outputs[0]);
+  const at::Tensor x = in_float32(flat(inputs[0])), y = flat(outputs[0]);
   auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
   const at::Tensor mid = empty_as(x);
   {
@@ -73,7 +73,7 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
   log_("norm_2 output", normed);
   log_("mlp output", y);
   if (saved) {
-    saved->x = x;
+    saved->x = flat(inputs[0]);
     saved->mid = mid;
   }
   return saved;
@@ -116,7 +116,7 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   log_("gradient of attention output", d_mid);
   log_("gradient of norm_1 output", d_normed_1);
   if (!need_normed_1) return;
-  norm_1_.backward(gradients, saved.x, saved.norm_1, d_normed_1, d_mid,
+  norm_1_.backward(gradients, in_float32(saved.x), saved.norm_1, d_normed_1, d_mid,
                    need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 

@@ -24,7 +24,7 @@ constexpr int64_t kChunkBytes = int64_t{12} << 20;
 constexpr int64_t kLeastRows = 256;
 
 struct HeadSaved : sdk::Saved {
-  at::Tensor x, labels;  // the host's inputs
+  at::Tensor x, labels;  // the host's inputs, x in its type
   NormSaved norm;
   // Of losses with gradient 1 each: the first two, or those of the last two that are needed.
   at::Tensor normed, d_logits;
@@ -124,14 +124,14 @@ sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs,
                                 const Tensors& outputs) {
   check_indices(inputs[1], distance_ == 1 ? "labels" : "labels_" + std::to_string(distance_),
                 config_.vocabulary, "vocab_size", kNoLabel);
-  const at::Tensor x = flat(inputs[0]), normed = empty_as(x);
+  const at::Tensor x = in_float32(flat(inputs[0])), normed = empty_as(x);
   auto saved = call.save() ? std::make_unique<HeadSaved>() : nullptr;
   norm_.forward(x, normed, saved ? &saved->norm : nullptr);
 
   Walk walked;
   if (outputs.back().defined()) walked.logits = flat(outputs.back());
   if (saved) {
-    saved->x = x;
+    saved->x = flat(inputs[0]);
     saved->labels = inputs[1];
     const int64_t tokens = x.size(0);
     const bool weight = parameters.trainable(weight_);
@@ -171,7 +171,7 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
   if (!made || d_loss != d_z) {
     // A host with other ideas: weights of its own for the losses, or a gradient below frozen parts.
     const at::Tensor normed = empty_as(saved.x);
-    norm_.forward(saved.x, normed, nullptr);
+    norm_.forward(in_float32(saved.x), normed, nullptr);
     saved.d_logits.reset();
     Walk walked;
     if (gradients.wanted(weight_))
@@ -198,7 +198,7 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
   }
   if (!need_normed) return;
   d_normed.mul_(scale);
-  norm_.backward(gradients, saved.x, saved.norm, d_normed, {},
+  norm_.backward(gradients, in_float32(saved.x), saved.norm, d_normed, {},
                  need_x ? flat(d_inputs[0]) : at::Tensor());
 }
 

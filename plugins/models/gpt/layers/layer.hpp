@@ -62,6 +62,13 @@ at::Tensor empty(at::IntArrayRef sizes);
 inline at::Tensor empty_as(const at::Tensor& tensor) { return empty(tensor.sizes()); }
 // A float32 copy.
 inline at::Tensor widened(const at::Tensor& tensor) { return empty_as(tensor).copy_(tensor); }
+// The same numbers in float32: itself, or a copy of one of 16 bits.
+inline bool is_narrow(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+inline at::Tensor in_float32(const at::Tensor& tensor) {
+  return is_narrow(tensor) ? widened(tensor) : tensor;
+}
 
 // Every index in [0, limit), or `exempt`; otherwise an error that names the batch entry, the value
 // and its place.
