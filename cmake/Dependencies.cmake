@@ -17,6 +17,14 @@ endif()
 add_library(SentencePiece::sentencepiece SHARED IMPORTED)
 set_target_properties(SentencePiece::sentencepiece PROPERTIES IMPORTED_LOCATION ${FASTLLM_SENTENCEPIECE_LIBRARY}
   INTERFACE_INCLUDE_DIRECTORIES ${FASTLLM_SENTENCEPIECE_INCLUDE})
+# Headers of the library inside LibTorch that carries messages between ranks; the wheel has none.
+if(FASTLLM_WITH_LIBTORCH)
+  find_path(FASTLLM_GLOO_INCLUDE gloo/context.h)
+  if(NOT FASTLLM_GLOO_INCLUDE)
+    message(FATAL_ERROR "expected Gloo's headers (gloo/context.h), found none; run scripts/setup.sh, or install "
+      "libgloo-dev")
+  endif()
+endif()
 if(FASTLLM_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()

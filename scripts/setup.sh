@@ -8,7 +8,7 @@ set -euo pipefail
 
 PYTHON=/usr/bin/python3  # Debian's; the wheels are for its version
 BUILD_PACKAGES=(
-  ca-certificates ccache cmake g++ libboost-dev libboost-filesystem-dev libboost-program-options-dev libfmt-dev
+  ca-certificates ccache cmake g++ libboost-dev libboost-filesystem-dev libboost-program-options-dev libfmt-dev libgloo-dev
   libsentencepiece-dev libspdlog-dev libssl-dev libyaml-cpp-dev ninja-build nlohmann-json3-dev python3 python3-venv libgtest-dev libgmock-dev
 )
 TEST_PACKAGES=(clang)

@@ -7,25 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "core/distributed/world.hpp"
 #include "core/model/description.hpp"
 
 namespace fastllm::shard {
 
 constexpr int64_t kPadToMultiple = 32;  // elements; the shard of every group is a multiple of it
 
-// Sizes of the rank mesh and the place of a rank in it.
-struct World {
-  int tensor = 1, pipeline = 1, data = 1;
-  bool pipeline_first = false;
-  int size() const { return tensor * pipeline * data; }
-  int tensor_rank(int rank) const { return rank % tensor; }
-  int data_rank(int rank) const {
-    return pipeline_first ? rank / tensor / pipeline : rank / tensor % data;
-  }
-  int pipeline_rank(int rank) const {
-    return pipeline_first ? rank / tensor % pipeline : rank / tensor / data;
-  }
-};
+using World = distributed::World;
 
 struct LayoutOptions {
   double layers_per_stage = 1;

@@ -1,0 +1,184 @@
+#include "core/distributed/session.hpp"
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include "core/base/version.hpp"
+#include "core/distributed/backend.hpp"
+#include "core/distributed/coordinator.hpp"
+#include "core/distributed/exchange.hpp"
+#include "core/distributed/rendezvous.hpp"
+
+namespace fastllm::distributed {
+
+using std::chrono::milliseconds;
+
+struct Session::Connection {
+  std::string host;
+  milliseconds timeout;
+  Backend* backend = nullptr;
+  bool serves = false;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<FailureWatch> watch;
+  std::unique_ptr<Coordinator> coordinator;
+  bool finished = false;
+};
+
+namespace {
+
+template <class Body>
+auto with_store(const StoreAddress& address, Body&& body) {
+  try {
+    return body();
+  } catch (const StoreLost& e) {
+    throw Error(
+        Status::kUnavailable,
+        fmt::format("expected the store of the run at {}:{}, found none that answers ({}); see "
+                    "what rank 0 says, and that no other program has that port",
+                    address.host, address.port, e.what()));
+  }
+}
+
+}  // namespace
+
+Session::Session(const World& world, int rank) : world_(world), rank_(rank) {}
+
+std::unique_ptr<Session> Session::join(const LaunchEnvironment& launch, const World& world,
+                                       int rank, const SessionOptions& options) {
+  std::unique_ptr<Session> session(new Session(world, rank));
+  if (world.size() > 1) {
+    auto connection = std::make_unique<Connection>();
+    Connection& c = *connection;
+    const MeetingPlace place = find_meeting_place(launch, rank, options.timeout);
+    c.backend = &load_backend();
+    c.host = place.second_address.host;
+    c.timeout = options.timeout;
+    c.serves = place.address.listening.has_value();
+    StoreAddress first = place.address, second = place.second_address;
+    if (!c.serves) wait_for_listener(first, options.timeout);
+    // Something listens there: if it is the store, it answers soon.
+    first.timeout = second.timeout = std::min(options.timeout, milliseconds(10000));
+    std::shared_ptr<Store> watch_store;
+    std::vector<std::string> names;
+    with_store(first, [&] {
+      c.store = c.backend->open_store(first);
+      names = introduce(*c.store, rank, world.size(), version_text(), options.timeout);
+      watch_store = c.backend->open_store(second);
+    });
+    WatchOptions watch = options.watch;
+    watch.store_of_launcher = launch.launcher_serves;
+    c.watch = std::make_unique<FailureWatch>(std::move(watch_store), rank, names, watch);
+    c.coordinator = std::make_unique<Coordinator>(*c.store, rank, world.size(),
+                                                  [w = c.watch.get()] { w->check(); });
+    session->connection_ = std::move(connection);
+  }
+  for (GroupKind kind : kAllGroups) {
+    const auto served = served_by(world, kind);
+    Communicator*& place = session->groups_[size_t(kind)];
+    if (served && *served != kind) {
+      place = session->groups_[size_t(*served)];  // ancestors come first in the list
+      continue;
+    }
+    auto& own = session->own_[size_t(kind)];
+    own = session->make_group(group_of(world, kind, rank));
+    place = own.get();
+  }
+  return session;
+}
+
+Session::~Session() {
+  if (connection_ && !connection_->finished)
+    connection_->watch->fail("it ended before the run was over; see what its log says");
+  for (auto& group : own_) group.reset();
+}
+
+Communicator& Session::group(GroupKind kind) { return *groups_[size_t(kind)]; }
+
+std::unique_ptr<Communicator> Session::make_group(const Group& group) {
+  if (group.size() == 1) return make_single(group);
+  FASTLLM_ASSERT(connection_);
+  Connection& c = *connection_;
+  FailureWatch* const watch = c.watch.get();
+  watch->check();
+  std::unique_ptr<Messages> messages;
+  try {
+    messages = c.backend->open_messages(*c.store, group, c.host, c.timeout);
+  } catch (const std::exception& e) {
+    watch->check();
+    throw CommunicationError(
+        fmt::format("cannot connect {} of group {}: {}; see what their logs say, and that no "
+                    "firewall is between them",
+                    ranks_text(group.members), group.key(), e.what()));
+  }
+  ExchangeHooks hooks;
+  hooks.begin = [watch](const Group& g, Operation operation, int64_t number) {
+    watch->begin(g, operation, number);
+  };
+  hooks.failed = [watch](const Group& g, Operation operation, int64_t number,
+                         const std::string& reason) {
+    watch->explain(g, operation, number, reason);
+  };
+  return make_exchange(group, std::move(messages), std::move(hooks));
+}
+
+std::vector<const Communicator*> Session::communicators() const {
+  std::vector<const Communicator*> result;
+  for (const auto& group : own_) {
+    if (group && group->size() > 1) result.push_back(group.get());
+  }
+  return result;
+}
+
+void Session::meet(const std::string& place, milliseconds timeout) {
+  together([&](Coordinator& all) {
+    all.meet(place, timeout.count() > 0 ? timeout : connection_->timeout);
+  });
+}
+
+void Session::agree(const std::string& what, const std::string& text) {
+  together([&](Coordinator& all) { all.agree(what, text, connection_->timeout); });
+}
+
+void Session::together(const std::function<void(Coordinator&)>& body) {
+  if (!connection_) return;
+  try {
+    body(*connection_->coordinator);
+  } catch (const StoreLost& e) {
+    connection_->watch->await(milliseconds(2000));
+    throw CommunicationError(
+        fmt::format("the store of the run is gone ({}); see what rank 0 says", e.what()));
+  }
+}
+
+void Session::check() const {
+  if (connection_) connection_->watch->check();
+}
+
+void Session::fail(const std::string& sentence) noexcept {
+  if (!connection_ || connection_->finished) return;
+  connection_->watch->fail(sentence);
+  connection_->finished = true;
+}
+
+void Session::finish() {
+  if (!connection_) return;
+  Connection& c = *connection_;
+  meet("the end of the run");
+  c.watch->finish();
+  c.finished = true;
+  if (!c.serves) return;
+  // The others read that they may go from a store that this process holds.
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < world_.size(); ++rank) keys.push_back(fmt::format("life/{}", rank));
+  const auto deadline = std::chrono::steady_clock::now() + milliseconds(3000);
+  for (size_t next = 0; next < keys.size() && std::chrono::steady_clock::now() < deadline;) {
+    if (c.store->get(keys[next]).value_or("") == "done") {
+      ++next;
+    } else {
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  }
+}
+
+}  // namespace fastllm::distributed
