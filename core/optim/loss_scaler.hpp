@@ -27,6 +27,10 @@ class LossScaler {
   const char* type() const;  // as checkpoints spell it: NoopGradScaler, ...
   double scale() const { return scale_; }
   bool skips_non_finite() const { return options_.kind != ScalerKind::kNone; }
+  // Failed updates will lower the scale, now or later.
+  bool can_shrink() const {
+    return options_.kind == ScalerKind::kDynamic && scale_ > options_.minimum;
+  }
 
   // After each update; skipped: there was a gradient that is not finite. Logs a changed scale.
   void update(bool skipped);

@@ -16,12 +16,6 @@ namespace {
 constexpr size_t kMeanSteps = 50;    // loss_factor is measured by the mean of so many good steps
 constexpr size_t kFewestSteps = 10;  // and not before there are so many
 
-double sum(const std::map<std::string, double>& losses) {
-  double total = 0;
-  for (const auto& [name, value] : losses) total += value;
-  return total;
-}
-
 // "3 of 512 values, the first nan at [0, 17]"; nullopt: all are finite.
 std::optional<std::string> non_finite(const DLTensor& tensor) {
   if (!TensorValues::can_read(tensor)) return std::nullopt;
@@ -83,17 +77,19 @@ class FirstNonFinite : public Observer {
 std::string Divergence::examine(const std::map<std::string, double>& losses) const {
   for (const auto& [name, value] : losses)
     if (!std::isfinite(value)) return fmt::format("{} is {}", name, value);
-  const double total = sum(losses);
-  if (settings_.loss_threshold && total > *settings_.loss_threshold) {
-    return fmt::format("the loss is {:.6g}, above training.divergence.loss_threshold ({:.6g})",
-                       total, *settings_.loss_threshold);
+  const auto main = losses.find(main_loss_);
+  if (main == losses.end()) return "";
+  const double loss = main->second;
+  if (settings_.loss_threshold && loss > *settings_.loss_threshold) {
+    return fmt::format("{} is {:.6g}, above training.divergence.loss_threshold ({:.6g})",
+                       main_loss_, loss, *settings_.loss_threshold);
   }
   if (settings_.loss_factor && recent_.size() >= kFewestSteps &&
-      total > *settings_.loss_factor * mean()) {
+      loss > *settings_.loss_factor * mean()) {
     return fmt::format(
-        "the loss is {:.6g}, more than training.divergence.loss_factor ({:.6g}) times "
-        "its mean over the last {} steps ({:.6g})",
-        total, *settings_.loss_factor, recent_.size(), mean());
+        "{} is {:.6g}, more than training.divergence.loss_factor ({:.6g}) times its mean over the "
+        "last {} steps ({:.6g})",
+        main_loss_, loss, *settings_.loss_factor, recent_.size(), mean());
   }
   return "";
 }
@@ -115,8 +111,9 @@ bool Divergence::ends_run(int64_t skipped_in_a_row) const {
 }
 
 void Divergence::went_well(const std::map<std::string, double>& losses) {
-  if (!settings_.loss_factor) return;
-  recent_.push_back(sum(losses));
+  const auto main = losses.find(main_loss_);
+  if (!settings_.loss_factor || main == losses.end()) return;
+  recent_.push_back(main->second);
   if (recent_.size() > kMeanSteps) recent_.pop_front();
 }
 

@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "core/train/executor/executor.hpp"
 #include "core/train/settings/settings.hpp"
@@ -23,7 +24,9 @@ namespace fastllm::train {
 
 class Divergence {
  public:
-  explicit Divergence(const DivergenceSettings& settings) : settings_(settings) {}
+  // main_loss: the one that has bounds. Others have another scale, and may not even be weighted.
+  Divergence(const DivergenceSettings& settings, std::string main_loss)
+      : settings_(settings), main_loss_(std::move(main_loss)) {}
 
   // After backward, before the update. "": well; else what is wrong, "loss x is nan".
   std::string examine(const std::map<std::string, double>& losses) const;
@@ -37,14 +40,15 @@ class Divergence {
 
   // The verdict on a step with something wrong. skipped_in_a_row counts this one.
   bool ends_run(int64_t skipped_in_a_row) const;
-  // A step that went well: its losses make the mean that loss_factor is measured by.
+  // A step that went well: its loss is in the mean that loss_factor is measured by.
   void went_well(const std::map<std::string, double>& losses);
 
   static bool has_non_finite(const std::map<std::string, double>& losses);
 
  private:
   const DivergenceSettings settings_;
-  std::deque<double> recent_;  // sums of the losses of the last good steps
+  const std::string main_loss_;
+  std::deque<double> recent_;  // the main loss of the last good steps
   double mean() const;
 };
 

@@ -16,7 +16,6 @@
 #include "core/base/profile.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
-#include "core/train/divergence.hpp"
 #include "core/train/evaluator.hpp"
 #include "core/train/executor/initialize.hpp"
 #include "core/train/executor/wiring.hpp"
@@ -26,6 +25,7 @@
 #include "core/train/reporter.hpp"
 #include "core/train/step_batches.hpp"
 #include "core/train/tensor_log.hpp"
+#include "core/train/update.hpp"
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {
@@ -39,10 +39,7 @@ std::string signal_name(int number) {
 
 struct Trainer::Impl {
   explicit Impl(const TrainerParts& p)
-      : parts(p),
-        settings(p.settings),
-        reporter(p.settings, p.run),
-        divergence(p.settings.training.divergence) {
+      : parts(p), settings(p.settings), reporter(p.settings, p.run) {
     if (!parts.clock) {
       const auto begin = std::chrono::steady_clock::now();
       parts.clock = [begin] {
@@ -54,18 +51,14 @@ struct Trainer::Impl {
   TrainerParts parts;
   const Settings& settings;
   Reporter reporter;
-  Divergence divergence;
   std::optional<Workspace> workspace;
   Datasets datasets;
   std::unique_ptr<checkpoint::CheckpointManager> checkpoints;
   std::optional<TensorLog> tensors;
   std::optional<Evaluator> evaluator;
+  std::optional<Updater> updater;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
-  // Since the last log: without an update, and with a loss that is not finite.
-  int64_t skipped_iters = 0, nan_iters = 0;
-  int64_t skipped_in_a_row = 0;
-  int64_t diverged_at = 0;  // first iteration after which nothing is saved any more; 0: none
   // When each last happened, in seconds of parts.clock.
   double loop_begin = 0, last_log = 0, last_save = 0;
   std::map<std::string, double> last_validation;  // by the set's name
@@ -124,85 +117,6 @@ struct Trainer::Impl {
     return true;
   }
 
-  struct Update {
-    bool done = false;  // the weights moved, or would have without schedule.skip_step
-    double learning_rate = Metrics::kMissing, gradient_norm = Metrics::kMissing;
-  };
-
-  optim::StepReport run_optimizer(double learning_rate, bool skip_non_finite) {
-    const profile::Span span("optimizer", "adamw");
-    return workspace->optimizer.step(learning_rate, {workspace->scaler.scale(), skip_non_finite});
-  }
-
-  // What to do with the gradients of step i. Something wrong: says so, and where it began.
-  // nullopt: the run ends before this update (training.divergence).
-  std::optional<Update> update_weights(int64_t i, const StepInput& input, const StepOutput& out) {
-    optim::LossScaler& scaler = workspace->scaler;
-    const bool finite = !Divergence::has_non_finite(out.losses);
-    if (!finite) ++nan_iters;
-    // Loss scaling leaves updates out on its way to a scale that fits: no divergence.
-    const bool scaled = scaler.skips_non_finite();
-    if (scaled && !finite) {
-      scaler.update(true);
-      ++skipped_iters;
-      return Update{};
-    }
-    std::string wrong = divergence.examine(out.losses);
-    const bool known = !wrong.empty(), protects = divergence.protects_weights();
-    if (known) tell_divergence(i, wrong, input, finite);
-    Update update;
-    if (settings.skip_step) {
-      update.done = !known || !protects;
-    } else if (!known || !protects) {
-      const double rate =
-          settings.optimizer.learning_rate.at(workspace->optimizer.current_step + 1);
-      optim::StepReport step = run_optimizer(rate, true);
-      scaler.update(step.skipped);
-      if (step.skipped && scaled) {
-        ++skipped_iters;
-        return update;
-      }
-      if (step.skipped) {
-        wrong = Divergence::examine_norm(step.gradient_norm);
-        if (!known) tell_divergence(i, wrong, input, false);
-        if (!protects) step = run_optimizer(rate, false);
-      }
-      update.done = !step.skipped;
-      if (update.done) {
-        update.learning_rate = rate;
-        update.gradient_norm = step.gradient_norm;
-      }
-    }
-    if (update.done) {
-      skipped_in_a_row = 0;
-      if (wrong.empty()) divergence.went_well(out.losses);
-      return update;
-    }
-    ++skipped_iters;
-    if (divergence.ends_run(++skipped_in_a_row)) return std::nullopt;
-    return update;
-  }
-
-  // Looks for the place of origin at the first bad step of a row: that costs another step. Where
-  // what is no number goes into the weights nothing is saved from here on, so that the last good
-  // checkpoint stays the newest. finite: the loss is just too large.
-  void tell_divergence(int64_t i, const std::string& wrong, const StepInput& input, bool finite) {
-    if (!divergence.protects_weights() && diverged_at > 0) return;
-    std::string text = fmt::format("Iteration {} diverged: {}.", i, wrong);
-    if (!finite && skipped_in_a_row == 0) text += " " + find_non_finite(*workspace, input);
-    if (divergence.protects_weights()) {
-      text += " Its update is left out.";
-    } else if (finite) {
-      text += " Its update takes place even so.";
-    } else {
-      diverged_at = i;
-      text +=
-          " Nothing is saved from here on: stop, lower optimizer.learning_rate.base, and go on "
-          "from the last checkpoint.";
-    }
-    log::warning(text);
-  }
-
   void tell_end_by_divergence() {
     const std::string kept = last_saved >= 0
                                  ? fmt::format("checkpoint {} is the last good one", last_saved)
@@ -215,9 +129,9 @@ struct Trainer::Impl {
   }
 
   void save() {
-    if (diverged_at > 0) {
-      log::warning(fmt::format("Iteration {} is not saved: it diverged in iteration {}.", completed,
-                               diverged_at));
+    if (const int64_t at = updater->diverged_at(); at > 0) {
+      log::warning(
+          fmt::format("Iteration {} is not saved: it diverged in iteration {}.", completed, at));
       return;
     }
     const profile::Span span("checkpoint", "save", completed);
@@ -291,7 +205,7 @@ struct Trainer::Impl {
     batches.input.loss_scale = w.scaler.scale();
     StepOutput out = w.executor.train(batches.input, w.training_schedule, &*tensors);
     tensors->gradients(w.store);
-    const std::optional<Update> update = update_weights(i, batches.input, out);
+    const std::optional<Updater::Update> update = updater->update(i, batches.input, out);
     tensors->updated_parameters(w.store);
     tensors->save(fmt::format("train_{}", i));
     if (!update) return Outcome::kDiverged;
@@ -317,7 +231,7 @@ struct Trainer::Impl {
     return std::nullopt;
   }
 
-  void report(int64_t i, const Update& update, Loop& loop) {
+  void report(int64_t i, const Updater::Update& update, Loop& loop) {
     const double now = parts.clock(), steps = double(i - loop.last_logged);
     Metrics m = reporter.base("training", i);
     m.step_time_ms = (now - last_log) * 1000 / steps;
@@ -327,8 +241,8 @@ struct Trainer::Impl {
     training.loss_scale = workspace->scaler.scale();
     training.learning_rate = update.learning_rate;
     training.grad_norm = update.gradient_norm;
-    training.skipped_iters = std::exchange(skipped_iters, 0);
-    training.nan_iters = std::exchange(nan_iters, 0);
+    training.skipped_iters = updater->take_skipped();
+    training.nan_iters = updater->take_nan();
     training.step_time_average_ms = (now - loop_begin) * 1000 / double(i - loop.first);
     training.data_wait_ms = (loop.loader.waited_ms() - loop.waited_at_log) / steps;
     if (parts.run) training.run = parts.run->number();
@@ -351,8 +265,8 @@ struct Trainer::Impl {
     if (!checkpoints)
       saved = ", nothing is saved (run.experiment_dir is not set)";
     else if (last_saved != completed)
-      saved = diverged_at > 0 ? ", which is not saved"
-                              : ", nothing is saved since no iteration was done";
+      saved = updater->diverged_at() > 0 ? ", which is not saved"
+                                         : ", nothing is saved since no iteration was done";
     log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
                           signal_name(stop_signal().load()), completed, saved));
   }
@@ -365,6 +279,7 @@ struct Trainer::Impl {
     tensors.emplace(settings, parts.model.description(), parts.run);
     evaluator.emplace(Evaluator::Parts{settings, *workspace, datasets, reporter, parts.clock,
                                        parts.vocab_size, &*tensors});
+    updater.emplace(settings, *workspace);
     create_state();
     tensors->initial_parameters(workspace->store);
     tensors->save("init");

@@ -52,6 +52,18 @@ std::string placement_text(const shard::BufferPlacement& placement) {
 
 }  // namespace
 
+std::string main_loss(const model::Description& description) {
+  std::string first;
+  for (const model::Layer& layer : description.layers) {
+    for (const model::Port& port : layer.outputs) {
+      if (!(port.flags & FASTLLM_PORT_LOSS)) continue;
+      if (port.flags & FASTLLM_PORT_SUM) return port.name;
+      if (first.empty()) first = port.name;
+    }
+  }
+  return first;
+}
+
 Workspace::Workspace(const Settings& settings, model::Model& model)
     : layout(make_layout(settings, model)),
       store(layout, int(settings.distributed.rank), store_options(settings)),

@@ -25,6 +25,10 @@ struct StepFlops {
   double evaluation = 0;         // one forward
 };
 
+// What a model is judged by: the first loss over labels (PORT_SUM), in order of definition, which
+// the losses of blocks are not; without one the first of all, without any "".
+std::string main_loss(const model::Description& description);
+
 class Workspace {
  public:
   // Logs splitting, parameters, buffers and bytes; allocates; binds the model. Throws Error(kOutOfMemory).

@@ -267,13 +267,16 @@ void add_training(Schema& schema) {
               "continue: update even so, and after a value that is no number save nothing any "
               "more."),
        above(0, integer("divergence.max_skipped", "10", kExpert,
-                        "With skip: so many updates left out in a row end the run.")),
+                        "With skip: so many updates left out in a row end the run. With stop and "
+                        "skip: so many that loss scaling left out in a row, at a scale that is "
+                        "constant or at its minimum, count as divergence.")),
        nullable("no limit", real("divergence.loss_threshold", "null", kExpert,
-                                 "A training loss above it counts as divergence.")),
+                                 "A language-model loss of a training step above it counts as "
+                                 "divergence. Other losses of the model have no bound.")),
        nullable("no limit",
                 above(1, real("divergence.loss_factor", "null", kExpert,
-                              "A training loss above so many times the mean of the last 50 good "
-                              "steps counts as divergence, once there are 10 of them.")))});
+                              "A language-model loss above so many times its mean over the last 50 "
+                              "good steps counts as divergence, once there are 10 of them.")))});
   schema.describe("training.wandb", "Weights & Biases.");
   for (const Field& field : interval("wandb.alert.", "Post an alert"))
     schema.add("training", no_effect(field));

@@ -94,9 +94,9 @@ struct ValidationSet {
 struct DivergenceSettings {
   enum class Policy { kStop, kSkip, kContinue };
   Policy policy = Policy::kStop;
-  int64_t max_skipped = 10;              // skip: so many in a row end the run
-  std::optional<double> loss_threshold;  // a loss above it counts
-  std::optional<double> loss_factor;     // a loss above so many times its recent mean counts
+  int64_t max_skipped = 10;  // in a row: by skip, or by a loss scale that cannot move
+  // The main loss above it, or above so many times its recent mean, counts.
+  std::optional<double> loss_threshold, loss_factor;
 };
 
 struct TrainingSettings {

@@ -3,54 +3,46 @@
 
 #include <gmock/gmock.h>
 
-#include "core/train/executor/initialize.hpp"
-#include "tests/unit/train/toy_model.hpp"
+#include <cmath>
+
+#include "tests/unit/train/toy_step.hpp"
 
 namespace fastllm::train {
 namespace {
 
 using ::testing::HasSubstr;
 
-// Two micro-batches of one sample on a toy model, as the trainer has them in memory.
-struct Rig {
-  explicit Rig(const test::ToyOptions& options = {}) : model(options), workspace(settings, model) {
-    initialize(workspace.store, model, 5);
-    for (int b = 0; b < 2; ++b) {
-      data::Batch& batch = batches[b];
-      batch.samples = 1;
-      batch.length = 5;
-      for (int64_t i = 0; i < 5; ++i) {
-        batch.tokens.push_back((b + 3 * i) % 11);
-        batch.labels.push_back((b + 3 * i + 3) % 11);
-        batch.positions.push_back(i);
-        batch.documents.push_back(0);
-      }
-      batch.cu_seqlens = {0, 5};
-      batch.valid_labels = 5;
-      input.micro_batches.push_back(&batch);
-      input.valid_labels += 5;
-    }
-    input.step = 1;
-  }
-  static Settings make_settings() {
-    Settings settings;
-    settings.batch.batch_size = 2;
-    settings.batch.sequential_micro_batches = settings.batch.depth_first_micro_batches = 2;
-    settings.batch.sequence_length = 5;
-    return settings;
-  }
+TEST(Divergence, ComparesWithTheMeanOfRecentSteps) {
+  DivergenceSettings settings;
+  settings.loss_factor = 2;
+  Divergence divergence(settings, "loss");
+  for (int i = 0; i < 9; ++i) divergence.went_well({{"loss", 1.}});
+  EXPECT_EQ(divergence.examine({{"loss", 100.}}), "");  // too few to tell
+  divergence.went_well({{"loss", 1.}});
+  EXPECT_EQ(divergence.examine({{"loss", 1.9}}), "");
+  EXPECT_THAT(divergence.examine({{"loss", 2.1}}),
+              HasSubstr("loss is 2.1, more than training.divergence.loss_factor (2) times its mean "
+                        "over the last 10 steps (1)"));
+}
 
-  Settings settings = make_settings();
-  test::ToyModel model;
-  Workspace workspace;
-  data::Batch batches[2];
-  StepInput input;
-};
+// An auxiliary loss is as large as it likes, but it is a number.
+TEST(Divergence, BoundsTheMainLossAloneAndWantsNumbersOfAll) {
+  DivergenceSettings settings;
+  settings.loss_threshold = 3;
+  settings.loss_factor = 2;
+  Divergence divergence(settings, "loss");
+  for (int i = 0; i < 10; ++i) divergence.went_well({{"loss", 1.}, {"aux", 900.}});
+  EXPECT_EQ(divergence.examine({{"aux", 5000.}, {"loss", 1.5}}), "");
+  EXPECT_THAT(divergence.examine({{"aux", 0.}, {"loss", 2.5}}), HasSubstr("loss_factor"));
+  EXPECT_EQ(divergence.examine({{"aux", 0.}, {"loss", 3.5}}),
+            "loss is 3.5, above training.divergence.loss_threshold (3)");
+  EXPECT_EQ(divergence.examine({{"aux", -INFINITY}, {"loss", 1.}}), "aux is -inf");
+}
 
 TEST(FindNonFinite, NamesTheOutputByItsLayerAndItsNameWhateverDotsTheyHold) {
   test::ToyOptions options;
   options.hidden = "hidden.states";
-  Rig rig(options);
+  test::ToyStep rig(options);
   rig.model.poison = {3, false, 1, 1, 1};
   EXPECT_THAT(find_non_finite(rig.workspace, rig.input),
               HasSubstr("The first that is not finite: output hidden.states of layer block_1 (1 of "
@@ -60,7 +52,7 @@ TEST(FindNonFinite, NamesTheOutputByItsLayerAndItsNameWhateverDotsTheyHold) {
 // Logits of a step are the largest tensor by far: where they are made for the search alone, a run
 // that fits its memory would die of looking.
 TEST(FindNonFinite, AsksForNoOutputThatTheStepDoesNotMake) {
-  Rig rig;
+  test::ToyStep rig;
   rig.model.poison = {2, false, 1, 1, 0};
   find_non_finite(rig.workspace, rig.input);
   EXPECT_GT(rig.model.counts.back().forward, 0);

@@ -16,7 +16,6 @@
 #include "core/base/cancel.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
-#include "core/train/divergence.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
 namespace fastllm::train {
@@ -464,19 +463,6 @@ TEST_F(TrainerTest, ALossAboveItsLimitMayBeAWarningAlone) {
   EXPECT_EQ(run(), Outcome::kCompleted);
   EXPECT_EQ(lines("(0.1). Its update takes place even so.").size(), 4u);
   EXPECT_TRUE(lines("Nothing is saved").empty());
-}
-
-TEST(Divergence, ComparesWithTheMeanOfRecentSteps) {
-  DivergenceSettings settings;
-  settings.loss_factor = 2;
-  Divergence divergence(settings);
-  for (int i = 0; i < 9; ++i) divergence.went_well({{"loss", 1.}});
-  EXPECT_EQ(divergence.examine({{"loss", 100.}}), "");  // too few to tell
-  divergence.went_well({{"loss", 1.}});
-  EXPECT_EQ(divergence.examine({{"loss", 1.}, {"energy", 0.9}}), "");
-  EXPECT_THAT(divergence.examine({{"loss", 1.5}, {"energy", 0.6}}),
-              HasSubstr("the loss is 2.1, more than training.divergence.loss_factor (2) times its "
-                        "mean over the last 10 steps (1)"));
 }
 
 TEST_F(TrainerTest, WithoutUpdatesNothingMoves) {
