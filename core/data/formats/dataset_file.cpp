@@ -317,7 +317,7 @@ class DatasetFileOpener {
     if (key == "type" || key == "begin" || key == "end" || key == kTokensPart) return;
     if (std::find(kOptionalParts.begin(), kOptionalParts.end(), key) != kOptionalParts.end())
       return;
-    if (value.is_object() && value.value("type", "") == "none") return;
+    if (value.is_object() && value.contains("type") && value["type"] == "none") return;
     unsupported(
         fmt::format("expected the parts that this build knows, found {}; written by a "
                     "newer tool?",

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "core/base/log.hpp"
@@ -98,6 +99,45 @@ TEST(MemmapFuzz, ThrowsOrLoadsButNeverCrashes) {
   EXPECT_GT(refused, 100);
   EXPECT_GT(loaded_file, 20);
   EXPECT_GT(refused_file, 250);
+}
+
+// Each value of the configuration at the end of a file by one of each kind: also what is valid JSON may lie.
+TEST(MemmapFuzz, TakesNoKindOfValueForAnother) {
+  using nlohmann::ordered_json;
+  TemporaryDirectory folder;
+  const std::string file = read_file(fixture("memmap-e2/spans.fast_llm_dataset"));
+  uint64_t end = 0;  // where the configuration begins
+  for (size_t i = 25; i < 33; ++i) end = end << 8 | uint8_t(file[i]);
+  auto configuration = ordered_json::parse(file.substr(end + 4));
+  configuration["audio"] = {{"type", "none"}};
+  const ordered_json kinds[] = {nullptr,
+                                true,
+                                -1,
+                                1.5,
+                                UINT64_MAX,
+                                "none",
+                                ordered_json::array({1, "none"}),
+                                ordered_json::object(),
+                                {{"type", 7}},
+                                {{"type", nullptr}}};
+  int tried = 0;
+  const ordered_json leaves = configuration.flatten();
+  for (const auto& [pointer, value] : leaves.items()) {
+    for (ordered_json::json_pointer at(pointer); !at.empty(); at.pop_back()) {
+      for (const ordered_json& kind : kinds) {
+        ordered_json changed = configuration;
+        changed[at] = kind;
+        const std::string text = changed.dump();
+        std::string bytes = file.substr(0, end);
+        for (int shift : {24, 16, 8, 0}) bytes += char(text.size() >> shift);
+        const auto path = folder.path() / "x.fast_llm_dataset";
+        std::ofstream(path, std::ios::binary) << bytes << text;
+        EXPECT_NO_THROW(open_and_read(path)) << text;  // an Error is what it takes for an answer
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 200);
 }
 
 }  // namespace
