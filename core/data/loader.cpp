@@ -10,7 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/base/profile.hpp"
 #include "core/data/batch_builder.hpp"
-#include "core/data/prepare/ordered_workers.hpp"
+#include "core/data/ordered_workers.hpp"
 
 namespace fastllm::data {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/data/prepare/ordered_workers.hpp"
+#include "core/data/ordered_workers.hpp"
 #include "core/data/prepare/prepare_encode.hpp"
 #include "core/data/prepare/prepared_shards.hpp"
 #include "core/data/prepare/splits.hpp"

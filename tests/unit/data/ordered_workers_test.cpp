@@ -1,4 +1,4 @@
-#include "core/data/prepare/ordered_workers.hpp"
+#include "core/data/ordered_workers.hpp"
 
 #include <gmock/gmock.h>
 
