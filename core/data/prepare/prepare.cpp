@@ -29,6 +29,13 @@ constexpr int kMostWorkers = 1024;  // as training.num_workers
 constexpr int kBlocksAhead = 3;     // per worker: what bounds the memory
 constexpr int64_t kSmallBlockBytes = int64_t(1) << 20;
 
+std::vector<double> split_ratios(const PrepareOptions& options) {
+  std::vector<double> ratios;
+  for (const auto& [name, ratio] : options.splits) ratios.push_back(ratio);
+  return ratios;
+}
+
+// Everything that can be judged before an input or the tokenizer is opened.
 void check(const PrepareOptions& options) {
   auto at_least = [](const char* name, int64_t value, int64_t least) {
     if (value < least) {
@@ -70,6 +77,7 @@ void check(const PrepareOptions& options) {
       }
     }
   }
+  if (!options.splits.empty()) check_split_ratios(split_ratios(options));
 }
 
 EncodeSettings encode_settings(const PrepareOptions& options, const Tokenizer& tokenizer) {
@@ -159,9 +167,7 @@ void write_configurations(const PrepareOptions& options,
   } else if (options.splits.empty()) {
     write("", shards[0], split_shards(shards[0], {1})[0]);
   } else {
-    std::vector<double> ratios;
-    for (const auto& [name, ratio] : options.splits) ratios.push_back(ratio);
-    auto pieces = split_shards(shards[0], ratios);
+    auto pieces = split_shards(shards[0], split_ratios(options));
     for (size_t i = 0; i < pieces.size(); ++i) {
       const std::string& name = options.splits[i].first;
       if (pieces[i].empty()) {

@@ -59,16 +59,21 @@ int64_t nearest_boundary(std::span<const int32_t> sizes, double tokens) {
   return int64_t(sizes.size());
 }
 
+void check_split_ratios(const std::vector<double>& ratios) {
+  const double total = std::accumulate(ratios.begin(), ratios.end(), 0.0);
+  const bool legal = total > 0 && std::isfinite(total) &&
+                     std::all_of(ratios.begin(), ratios.end(), [](double r) { return r >= 0; });
+  if (!legal) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected split ratios from 0 up, one of them above 0, found [{}]",
+                            fmt::join(ratios, ", ")));
+  }
+}
+
 std::vector<std::vector<SplitPiece>> split_shards(const std::vector<ShardSizes>& shards,
                                                   const std::vector<double>& ratios) {
-  double total_ratio = std::accumulate(ratios.begin(), ratios.end(), 0.0);
-  for (double ratio : ratios) {
-    if (!(ratio >= 0) || !(total_ratio > 0) || !std::isfinite(total_ratio)) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected split ratios from 0 up, one of them above 0, found [{}]",
-                              fmt::join(ratios, ", ")));
-    }
-  }
+  check_split_ratios(ratios);
+  const double total_ratio = std::accumulate(ratios.begin(), ratios.end(), 0.0);
   int64_t total = 0;
   for (const ShardSizes& shard : shards) total += sum(shard.sizes);
 

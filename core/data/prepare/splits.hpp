@@ -20,6 +20,9 @@ struct SplitPiece {
   int64_t tokens = 0;
 };
 
+// Throws unless they are finite numbers from 0 up with a finite sum above 0.
+void check_split_ratios(const std::vector<double>& ratios);
+
 // The pieces of each share, when all tokens in order are divided by `ratios` (any scale). A share
 // may get none.
 std::vector<std::vector<SplitPiece>> split_shards(const std::vector<ShardSizes>& shards,

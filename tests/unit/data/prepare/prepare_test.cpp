@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <limits>
 
@@ -242,7 +243,6 @@ TEST_F(Prepare, RefusesOptionsThatMakeNoSense) {
               HasSubstr("found both"));
   EXPECT_THAT(with([](auto& o) { o.splits = {{"../a", 1}}; }), HasSubstr("'../a'"));
   EXPECT_THAT(with([](auto& o) { o.splits = {{"a", 1}, {"a", 1}}; }), HasSubstr("'a' twice"));
-  EXPECT_THAT(with([](auto& o) { o.splits = {{"a", 0}}; }), HasSubstr("split ratios"));
   EXPECT_THAT(with([](auto& o) { o.vocab_size = 256; }), HasSubstr("room for the 259 ids"));
   EXPECT_THAT(with([](auto& o) { o.token_type = TokenType::kUint8; }), HasSubstr("uint8"));
   EXPECT_THAT(with([](auto& o) { o.inputs = {}; }), HasSubstr("name at least one"));
@@ -262,6 +262,27 @@ TEST_F(Prepare, RefusesOptionsThatMakeNoSense) {
   input("b.jsonl", "{\"tokens\": []}\n");
   options_.inputs = {(folder_.path() / "in" / "b.jsonl").string()};
   EXPECT_THAT(error(), HasSubstr("expected documents with tokens in the 1 input files"));
+}
+
+// Hours of tokenizing lie between the command line and the splits.
+TEST_F(Prepare, RefusesRatiosOfSplitsBeforeAnythingIsOpened) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  options_.tokenizer = (folder_.path() / "no tokenizer").string();
+  options_.inputs = {(folder_.path() / "no input").string()};
+  for (const auto& [ratios, shown] : std::vector<std::pair<std::vector<double>, std::string>>{
+           {{0}, "[0]"},
+           {{0, 0}, "[0, 0]"},
+           {{1, -0.5}, "[1, -0.5]"},
+           {{std::nan(""), 1}, "[nan, 1]"},
+           {{1, kInfinite}, "[1, inf]"},
+           {{1e308, 1e308}, "[1e+308, 1e+308]"}}) {
+    options_.splits.clear();
+    for (double ratio : ratios)
+      options_.splits.emplace_back("s" + std::to_string(options_.splits.size()), ratio);
+    EXPECT_THAT(error(), AllOf(HasSubstr("expected split ratios from 0 up, one of them above 0"),
+                               HasSubstr("found " + shown)));
+  }
+  EXPECT_FALSE(fs::exists(options_.output_path));
 }
 
 // Text with characters of every length, long enough for several shards and for many small blocks.
