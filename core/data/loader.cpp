@@ -30,6 +30,7 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   at_least("batch_data_size", options.batch_data_size, options.batch_data_rank + 1);
   at_least("threads", options.threads, 0);
   at_least("prefetch", options.prefetch, 1);
+  at_least("step_batches", options.step_batches, 1);
   if (options.micro_batch_size > std::numeric_limits<int32_t>::max() / options.sequence_length) {
     throw Error(
         Status::kInvalid,
@@ -49,13 +50,16 @@ int64_t count_batches(const SampledDataset& dataset, const LoaderOptions& option
 
 }  // namespace
 
+int64_t read_ahead(const LoaderOptions& options) {
+  return std::max(int64_t(options.threads) * options.prefetch, 2 * options.step_batches);
+}
+
 struct Loader::Impl {
   Impl(std::shared_ptr<const SampledDataset> dataset_in, const LoaderOptions& options_in)
       : dataset(std::move(dataset_in)),
         options(checked(options_in)),
         builder(*dataset, options),
-        workers(count_batches(*dataset, options), options.threads,
-                std::max<int64_t>(1, int64_t(options.threads) * options.prefetch),
+        workers(count_batches(*dataset, options), options.threads, read_ahead(options),
                 [this](int64_t number) {
                   const profile::Span span("data", "micro-batch", number);
                   return builder.build(number);

@@ -20,8 +20,14 @@ struct LoaderOptions {
   bool cross_document_attention = true;
   int threads = 2;               // training.num_workers; 0: prepares in next()
   int prefetch = 2;              // micro-batches ready ahead, per thread
+  int64_t step_batches = 1;      // micro-batches that a step takes together
   double sample_warn_ms = 1000;  // a slower sample warns (docs/compatibility.md)
 };
+
+// Micro-batches that are ready, or being made, ahead of next(): `prefetch` for each thread, but no
+// fewer than two steps take. A step takes all of its own before it computes, and its computation is
+// the time in which the next ones are made.
+int64_t read_ahead(const LoaderOptions& options);
 
 class Loader {
  public:
@@ -32,6 +38,7 @@ class Loader {
   // past the end.
   std::unique_ptr<Batch> next();
   double waited_ms() const;  // in next(), since construction
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

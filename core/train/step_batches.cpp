@@ -19,6 +19,7 @@ data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
   o.cross_document_attention = settings.batch.cross_document_attention;
   o.threads = settings.training.num_workers;
   o.prefetch = settings.training.prefetch_factor;
+  o.step_batches = settings.batch.sequential_micro_batches;
   o.sample_warn_ms = settings.data.sample_warn_ms;
   return o;
 }

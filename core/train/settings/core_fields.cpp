@@ -299,7 +299,8 @@ void add_training(Schema& schema) {
            integer("num_workers", "2", kFeature, "Threads that prepare batches; 0: none ahead.")),
        nullable("2", between(1, 1 << 20,
                              integer("prefetch_factor", "null", kFeature,
-                                     "Batches each worker has ready."))),
+                                     "Micro-batches each worker has ready; never fewer in all "
+                                     "than two steps take, three steps are then in memory."))),
        no_effect(
            nullable("no limit", above(0, real("timeout", "3600", kFeature,
                                               "Longest wait for long operations of other ranks, in "

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <thread>
 
 #include "core/base/log.hpp"
@@ -323,6 +325,7 @@ TEST(Loader, RefusesImpossibleOptions) {
   EXPECT_THAT(open([](auto& o) { o.first_sample = -1; }), HasSubstr("first_sample"));
   EXPECT_THAT(open([](auto& o) { o.threads = -1; }), HasSubstr("threads"));
   EXPECT_THAT(open([](auto& o) { o.prefetch = 0; }), HasSubstr("prefetch"));
+  EXPECT_THAT(open([](auto& o) { o.step_batches = 0; }), HasSubstr("step_batches"));
   EXPECT_THAT(open([](auto& o) { o.batch_data_rank = 1; }), HasSubstr("batch_data_size"));
   EXPECT_THAT(open([](auto& o) { o.micro_batch_size = int64_t(1) << 30; }), HasSubstr("2^31"));
 }
@@ -337,6 +340,58 @@ TEST(Loader, SaysWhereItBeganWhenTheSamplesAreUsedUp) {
                     HasSubstr("it has 4, and reading began at "
                               "sample 1"),
                     HasSubstr("train fewer iterations, or sample more")));
+}
+
+// Counts what is asked for, and lets a test wait for it.
+class Counted final : public SampledDataset {
+ public:
+  int64_t size() const override { return 1000; }
+  void get(int64_t index, Sample& sample) const override {
+    std::fill(sample.tokens.begin(), sample.tokens.end(), index);
+    sample.document_lengths.assign(1, int64_t(sample.tokens.size()));
+    std::lock_guard lock(mutex_);
+    ++asked_;
+    changed_.notify_all();
+  }
+  std::string name() const override { return "counted"; }
+  std::vector<std::string> fingerprints() const override { return {}; }
+
+  int64_t asked() const {
+    std::lock_guard lock(mutex_);
+    return asked_;
+  }
+  // False when it does not come to that many; the limit matters to a failure alone.
+  bool wait_for(int64_t asked) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(10), [&] { return asked_ >= asked; });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int64_t asked_ = 0;
+};
+
+// A step takes its micro-batches together. While it computes, nobody calls next(): all of the next
+// step must get ready all the same, and no more than two steps of them.
+TEST(Loader, ReadiesAStepWhileAnotherComputes) {
+  constexpr int64_t kStep = 32;
+  auto dataset = std::make_shared<Counted>();
+  LoaderOptions options = options_for(4, 1, 2);
+  options.step_batches = kStep;
+  {
+    Loader loader(dataset, options);
+    for (int64_t step = 1; step <= 3; ++step) {
+      for (int64_t i = 0; i < kStep; ++i) loader.next();
+      ASSERT_TRUE(dataset->wait_for((step + 2) * kStep)) << dataset->asked();
+    }
+  }
+  EXPECT_EQ(dataset->asked(), 5 * kStep);
+  // Where the workers' share is more, it counts.
+  options.prefetch = 50;
+  EXPECT_EQ(read_ahead(options), 100);
+  options.prefetch = 2;
+  EXPECT_EQ(read_ahead(options), 64);
 }
 
 TEST(Loader, EndsWhileWorkersWaitOrWork) {
