@@ -142,6 +142,12 @@ class TrainerTest : public ::testing::Test {
   test::ToyModel model{test::ToyOptions{}};
 };
 
+TEST_F(TrainerTest, TheLoaderKnowsHowManyMicroBatchesAStepTakes) {
+  settings.training.num_workers = 2;
+  settings.batch.sequential_micro_batches = 32;
+  EXPECT_EQ(data::read_ahead(loader_options(settings, 0, 1, 0)), 2 * 32);
+}
+
 TEST_F(TrainerTest, LogsAtTheIntervalWithEachLossOnceAndTheModelsMetrics) {
   EXPECT_EQ(run(), Outcome::kCompleted);
   auto found = lines("PhaseType.training @");
