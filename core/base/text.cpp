@@ -11,7 +11,7 @@ std::string with_commas(double value, int decimals) {
   std::string digits = fmt::format("{:.{}f}", std::fabs(value), decimals);
   size_t whole = digits.find('.');
   if (whole == std::string::npos) whole = digits.size();
-  for (size_t i = whole; i > 3; i -= 3) digits.insert(i - 3, ",");
+  for (size_t i = whole; i > 3; i -= 3) digits.insert(i - 3, 1, ',');
   return std::signbit(value) ? "-" + digits : digits;
 }
 

@@ -60,7 +60,7 @@ std::string canonical_digits(std::string_view text) {
   bool negative = text[0] == '-';
   text.remove_prefix(skip_sign(text));
   while (text.size() > 1 && text[0] == '0') text.remove_prefix(1);
-  return (negative && text != "0" ? "-" : "") + std::string(text);
+  return fmt::format("{}{}", negative && text != "0" ? "-" : "", text);
 }
 
 double real_value(std::string_view text) {
@@ -100,7 +100,7 @@ std::string shortest(double value) {
   if (e > 2) digits += text.substr(2, e - 2);
   if (exponent < -4 || exponent >= 16) {
     std::string mantissa = digits.substr(0, 1);
-    if (digits.size() > 1) mantissa += "." + digits.substr(1);
+    if (digits.size() > 1) mantissa.append(1, '.').append(digits, 1);
     return fmt::format("{}{}e{}{:02}", sign, mantissa, exponent < 0 ? '-' : '+',
                        std::abs(exponent));
   }

@@ -28,8 +28,6 @@
 #include <string>
 #include <vector>
 
-// Hidden, however a plugin is compiled (plugin.hpp).
-#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
 // Elements of a box or a tensor.
@@ -182,7 +180,7 @@ struct FormatFunctions {
 
 // The table to hand out for FASTLLM_FORMAT.
 template <class Format>
-inline constexpr fastllm_format_api format_table = {
+FASTLLM_HIDDEN inline constexpr fastllm_format_api format_table = {
     .size = sizeof(fastllm_format_api),
     .caps = Format::kCaps,
     .type = Format::kType,
@@ -287,4 +285,3 @@ void visit_state(const fastllm_world* world, int32_t rank, const std::string& st
 }
 
 }  // namespace fastllm::sdk
-#pragma GCC visibility pop

@@ -8,8 +8,6 @@
 
 #include <memory>
 
-// Hidden, however a plugin is compiled (plugin.hpp).
-#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
 // Floating-point operations of one layer: of one forward, and those that its backward computes
@@ -123,7 +121,7 @@ struct ModelTrampolines {
 
 // The table to return from the plugin's get(FASTLLM_MODEL, index). [any]
 template <class Class>
-const fastllm_model_api* model_table() {
+FASTLLM_HIDDEN const fastllm_model_api* model_table() {
   using T = detail::ModelTrampolines<Class>;
   static const fastllm_model_api table = [] {
     fastllm_model_api t{};
@@ -150,4 +148,3 @@ const fastllm_model_api* model_table() {
 }
 
 }  // namespace fastllm::sdk
-#pragma GCC visibility pop

@@ -19,13 +19,18 @@
 #include <utility>
 #include <vector>
 
-// Hidden, however a plugin is compiled: what templates and inline functions keep in static variables
-// would else be one for all plugins in the process.
-#pragma GCC visibility push(hidden)
+// For what keeps something in a static variable: else it would be one for all plugins in the process
+// that were compiled without -fvisibility=hidden.
+#if defined(__GNUC__)
+#define FASTLLM_HIDDEN __attribute__((visibility("hidden")))
+#else
+#define FASTLLM_HIDDEN
+#endif
+
 namespace fastllm::sdk {
 
 // The host's table; set by entry() before anything else runs, stays for the life of the process. [any]
-inline const fastllm_host*& host_pointer() {
+FASTLLM_HIDDEN inline const fastllm_host*& host_pointer() {
   static const fastllm_host* pointer = nullptr;
   return pointer;
 }
@@ -336,4 +341,3 @@ class Sink {
 };
 
 }  // namespace fastllm::sdk
-#pragma GCC visibility pop

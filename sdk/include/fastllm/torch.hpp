@@ -10,8 +10,6 @@
 #include <c10/core/InferenceMode.h>
 #include <fastllm/plugin.hpp>
 
-// Hidden, however a plugin is compiled (plugin.hpp).
-#pragma GCC visibility push(hidden)
 namespace fastllm::sdk {
 
 // "float32", "int64", ... of a DLPack type, for messages.
@@ -88,4 +86,3 @@ class ComputeGuard {
 };
 
 }  // namespace fastllm::sdk
-#pragma GCC visibility pop

@@ -39,7 +39,8 @@ std::string statistics(const at::Tensor& tensor, int64_t level) {
   if (level < 3) return text;
   const int64_t shown = std::min(int64_t{1} << std::min<int64_t>(level - 3, 20), count);
   text += " values";
-  for (int64_t i = 0; i < shown; ++i) text += " " + number(values[i * (count / shown)]);
+  for (int64_t i = 0; i < shown; ++i)
+    text.append(1, ' ').append(number(values[i * (count / shown)]));
   return text;
 }
 

@@ -287,7 +287,7 @@ TEST(Bounds, OfDatasets) {
 }
 
 TEST(Bounds, OfInitialValuesDoNotCross) {
-  for (const std::string& key :
+  for (const std::string key :
        {"transformer.init_method_{}", "transformer.init_method_{}_qkv",
         "transformer.init_method_{}_attn_proj", "transformer.init_method_{}_mlp_1",
         "transformer.init_method_{}_mlp_2", "init_method_{}_embed"}) {
