@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
+#include "core/train/decisions.hpp"
 #include "core/train/reporter.hpp"
 #include "core/train/tensor_log.hpp"
 #include "core/train/workspace.hpp"
@@ -55,8 +56,8 @@ Outcome run_evaluation(const TrainerParts& parts, const std::function<int64_t(sh
   data_ready(datasets);
   Reporter reporter(settings, parts.run);
   TensorLog tensors(settings, parts.model.description(), parts.run);
-  Evaluator evaluator(
-      {settings, workspace, datasets, reporter, parts.clock, parts.vocab_size, &tensors});
+  Evaluator evaluator({settings, workspace, datasets, reporter, parts.clock, parts.vocab_size,
+                       &tensors, Decider::signalled});
   log::info("done with setup ...");
   bool done = true;
   for (const ValidationSet& set : settings.training.validation)

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/base/cancel.hpp"
 #include "core/base/log.hpp"
 #include "core/base/profile.hpp"
 #include "core/train/executor/wiring.hpp"
@@ -41,7 +40,7 @@ bool Evaluator::run(const std::string& phase, data::Loader& loader, int64_t step
   Means losses, metrics;
   const double begin = parts_.clock();
   for (int64_t k = 0; k < steps; ++k) {
-    if (stop_requested()) {
+    if (parts_.stop && parts_.stop()) {
       log::warning(fmt::format("The {} at iteration {} was interrupted and is not repeated.", phase,
                                iteration));
       return false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,10 +31,12 @@ class Evaluator {
     Clock clock;
     int64_t vocab_size = 0;
     TensorLog* tensors = nullptr;  // null: none
+    // Asked before each step whether to stop; null: never. Several ranks must get one answer.
+    std::function<bool()> stop = {};
   };
   explicit Evaluator(const Parts& parts) : parts_(parts) {}
 
-  // Both give false when a signal came; what was counted so far is dropped then.
+  // Both give false when they were to stop; what was counted so far is dropped then.
   // A set by iterations goes on where its last evaluation stopped, the first one in this run
   // where Settings::first_validation_step says; a set by time begins again at its first sample.
   bool validate(const ValidationSet& set, int64_t iteration);

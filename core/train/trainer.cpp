@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "core/base/profile.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
+#include "core/train/decisions.hpp"
 #include "core/train/evaluator.hpp"
 #include "core/train/executor/initialize.hpp"
 #include "core/train/executor/wiring.hpp"
@@ -59,9 +59,6 @@ struct Trainer::Impl {
   std::optional<Updater> updater;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
-  // When each last happened, in seconds of parts.clock.
-  double loop_begin = 0, last_log = 0, last_save = 0;
-  std::map<std::string, double> last_validation;  // by the set's name
 
   // ---------------------------------------------------------------- setup
 
@@ -94,8 +91,28 @@ struct Trainer::Impl {
 
   // ---------------------------------------------------------------- training
 
-  void show_progress(int64_t i, const StepOutput& out, int64_t first) {
-    const double per_step = (parts.clock() - loop_begin) / double(i - first);
+  struct Loop {  // what the loop keeps from one step to the next
+    Loop(std::shared_ptr<const data::SampledDataset> data, const data::LoaderOptions& options,
+         int64_t completed, const TrainingSettings& training, const Clock& clock)
+        : loader(std::move(data), options),
+          decider(training, clock),
+          first(completed),
+          begin(clock()),
+          last_logged(completed),
+          last_log(begin) {}
+    data::Loader loader;
+    Decider decider;
+    Means losses, metrics;
+    const int64_t first;  // iterations that were done before
+    const double begin;   // seconds of the clock
+    int64_t last_logged;  // iteration of the last log, and when
+    double last_log;
+    double waited_at_log = 0;
+    bool validated = true;  // the last validation that was due came to its end
+  };
+
+  void show_progress(int64_t i, const StepOutput& out, const Loop& loop) {
+    const double per_step = (parts.clock() - loop.begin) / double(i - loop.first);
     const int64_t total = settings.training.train_iters;
     std::string losses;
     for (const auto& name : workspace->loss_names)
@@ -106,14 +123,10 @@ struct Trainer::Impl {
                               duration_text(per_step * double(total - i))));
   }
 
-  // Every set that is due. False: a signal came.
-  bool validate(int64_t iteration, bool done) {
-    for (const ValidationSet& set : settings.training.validation) {
-      double& last = last_validation.try_emplace(set.name, loop_begin).first->second;
-      if (!set.when.enabled() || !(done || set.when.due(iteration, parts.clock() - last))) continue;
-      if (!evaluator->validate(set, iteration)) return false;
-      last = parts.clock();
-    }
+  // False: a signal came.
+  bool validate(const Decisions& decisions, int64_t iteration) {
+    for (const ValidationSet* set : decisions.validate)
+      if (!evaluator->validate(*set, iteration)) return false;
     return true;
   }
 
@@ -143,30 +156,7 @@ struct Trainer::Impl {
     state.metrics = reporter.published();
     checkpoints->save(state, workspace->store);
     last_saved = completed;
-    last_save = parts.clock();
   }
-
-  // A planned stop. The end of the run is none.
-  bool stop_is_planned(int64_t i) const {
-    const auto& t = settings.training;
-    if (t.shutdown.enabled(i)) return true;
-    if (!t.wall_clock_limit || parts.clock() < *t.wall_clock_limit) return false;
-    log::info(fmt::format("Reached training.wall_clock_limit ({} s): stopping after iteration {}.",
-                          *t.wall_clock_limit, i));
-    return true;
-  }
-
-  struct Loop {  // what the loop keeps from one step to the next
-    Loop(std::shared_ptr<const data::SampledDataset> data, const data::LoaderOptions& options,
-         int64_t completed)
-        : loader(std::move(data), options), first(completed), last_logged(completed) {}
-    data::Loader loader;
-    Means losses, metrics;
-    const int64_t first;  // iterations that were done before
-    int64_t last_logged;
-    double waited_at_log = 0;
-    bool validated = true;  // the last validation that was due came to its end
-  };
 
   Outcome train_loop() {
     const int64_t first_sample = completed * settings.batch.batch_size;
@@ -175,15 +165,14 @@ struct Trainer::Impl {
     Loop loop(datasets.at(phase_name(Phase::kTraining)),
               loader_options(settings, parts.vocab_size,
                              predicted_tokens(parts.model.description()), first_sample),
-              completed);
+              completed, settings.training, parts.clock);
     if (settings.debug_schedule)
       log::info("Training schedule:\n" + schedule_text(workspace->training_schedule));
     log::info("Training ...");
-    loop_begin = last_log = last_save = parts.clock();
     Profiling profiling(settings, parts.run);
     std::optional<Outcome> ended;
     while (!ended && completed < settings.training.train_iters) {
-      if (stop_requested()) return stopped();
+      if (Decider::signalled()) return stopped();
       const int64_t i = completed + 1, n = i - loop.first;
       profiling.begin(n);
       {
@@ -198,7 +187,6 @@ struct Trainer::Impl {
 
   // One step and what is due after it. nullopt: the run goes on.
   std::optional<Outcome> iterate(int64_t i, Loop& loop) {
-    const auto& t = settings.training;
     Workspace& w = *workspace;
     reporter.clear();
     StepBatches batches = next_batches(loop.loader, settings, i, parts.clock);
@@ -214,27 +202,25 @@ struct Trainer::Impl {
       loop.metrics.add(out.metrics);
     }
     completed = i;
-    if (t.logs.due(i, parts.clock() - last_log)) report(i, *update, loop);
-    show_progress(i, out, loop.first);
-
-    const bool done = i >= t.train_iters;
-    const bool planned = !done && stop_is_planned(i);
-    loop.validated = validate(i, done);
-    if (stop_requested() && !done) return stopped();
-    // A planned stop saves wherever there is an experiment folder; the end when there is an
-    // interval at all.
-    const Interval& saves = t.checkpoint.when;
-    if (checkpoints &&
-        (planned || (done && saves.enabled()) || saves.due(i, parts.clock() - last_save)))
-      save();
-    if (planned) return Outcome::kPlannedStop;
+    const Decisions decisions = loop.decider.decide(i);
+    if (decisions.log) report(i, *update, loop);
+    show_progress(i, out, loop);
+    if (decisions.time_is_up)
+      log::info(
+          fmt::format("Reached training.wall_clock_limit ({} s): stopping after iteration {}.",
+                      *settings.training.wall_clock_limit, i));
+    loop.validated = validate(decisions, i);
+    if ((decisions.signal || !loop.validated) && !decisions.last) return stopped();
+    if (decisions.save && checkpoints) save();
+    loop.decider.carried_out(decisions);
+    if (decisions.stop_is_planned()) return Outcome::kPlannedStop;
     return std::nullopt;
   }
 
   void report(int64_t i, const Updater::Update& update, Loop& loop) {
     const double now = parts.clock(), steps = double(i - loop.last_logged);
     Metrics m = reporter.base("training", i);
-    m.step_time_ms = (now - last_log) * 1000 / steps;
+    m.step_time_ms = (now - loop.last_log) * 1000 / steps;
     m.model_flops = workspace->flops.training;
     m.hardware_flops = workspace->flops.training_hardware;
     Metrics::Training& training = m.training.emplace();
@@ -243,14 +229,14 @@ struct Trainer::Impl {
     training.grad_norm = update.gradient_norm;
     training.skipped_iters = updater->take_skipped();
     training.nan_iters = updater->take_nan();
-    training.step_time_average_ms = (now - loop_begin) * 1000 / double(i - loop.first);
+    training.step_time_average_ms = (now - loop.begin) * 1000 / double(i - loop.first);
     training.data_wait_ms = (loop.loader.waited_ms() - loop.waited_at_log) / steps;
     if (parts.run) training.run = parts.run->number();
     m.losses = loop.losses.take(workspace->loss_names);
     m.others = loop.metrics.take_all();
     loop.waited_at_log = loop.loader.waited_ms();
     loop.last_logged = i;
-    last_log = now;
+    loop.last_log = now;
     reporter.publish(m);
   }
 
@@ -278,7 +264,7 @@ struct Trainer::Impl {
     create_datasets();
     tensors.emplace(settings, parts.model.description(), parts.run);
     evaluator.emplace(Evaluator::Parts{settings, *workspace, datasets, reporter, parts.clock,
-                                       parts.vocab_size, &*tensors});
+                                       parts.vocab_size, &*tensors, Decider::signalled});
     updater.emplace(settings, *workspace);
     create_state();
     tensors->initial_parameters(workspace->store);

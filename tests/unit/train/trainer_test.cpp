@@ -205,10 +205,10 @@ TEST_F(TrainerTest, EvaluationsReadTheirOwnSamples) {
   EXPECT_EQ(reads.at("Training").indices(), numbers(0, 800));
 }
 
-// Seconds pass only in steps: each call of the clock is a quarter of one.
+// Seconds pass only in steps: each call of the clock is half of one.
 TEST_F(TrainerTest, TimeIsAnIntervalToo) {
   int64_t calls = 0;
-  clock = [&] { return double(calls++) / 4; };
+  clock = [&] { return double(calls++) / 2; };
   settings.training.train_iters = 8;
   settings.training.logs = Interval(std::nullopt, 0, 5.);
   settings.training.validation = {{"timed", Interval(std::nullopt, 0, 9.), 1}};
