@@ -97,6 +97,10 @@ void start() {
 
 std::vector<Event> stop() {
   recording.store(false);
+  return take();
+}
+
+std::vector<Event> take() {
   State& s = state();
   std::lock_guard lock(s.mutex);
   std::vector<Event> events = std::exchange(s.events, {});

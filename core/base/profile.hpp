@@ -23,9 +23,12 @@ struct Event {
 // Whether spans are kept. Changed by start() and stop() alone.
 extern std::atomic<bool> recording;
 
-// Both on one thread. Events that end after stop() are dropped.
+// All on one thread. Events that end after stop() are dropped.
 void start();
-std::vector<Event> stop();  // by thread, then begin, longer ones first: a span before those inside
+// What ended since start() or the last take(); recording goes on, with the same clock and the same
+// numbers of threads. By thread, then begin, longer ones first: a span before those inside.
+std::vector<Event> take();
+std::vector<Event> stop();  // as take(), and no more
 
 class Span {
  public:

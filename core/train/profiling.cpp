@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <limits>
+#include <tuple>
 
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
@@ -46,36 +49,39 @@ bool Profiling::ends_cycle(int64_t n) const {
 }
 
 void Profiling::begin(int64_t n) {
-  if (keeps(n) || schedules_) profile::start();
+  if ((keeps(n) || schedules_) && !profile::recording) profile::start();
 }
 
 void Profiling::end(int64_t i, int64_t n, const std::vector<model::Step>& schedule) {
   if (!keeps(n) && !schedules_) return;
-  std::vector<profile::Event> events = profile::stop();
+  in_cycle_ = keeps(n) && !ends_cycle(n);
+  std::vector<profile::Event> events = in_cycle_ || schedules_ ? profile::take() : profile::stop();
   if (schedules_ && run_) {
     run_->write_artifact(
         fmt::format("schedule_profile_rank_{}_PhaseType.training_step_{}", rank_, i),
         schedule_profile(events, schedule, i, rank_));
   }
   if (!keeps(n)) return;
-  // The iterations of a cycle follow one another without a gap.
-  int64_t last = 0;
-  for (profile::Event& e : events) {
-    last = std::max(last, e.begin_ns + e.duration_ns);
-    e.begin_ns += cycle_ns_;
-    events_.push_back(std::move(e));
-  }
-  cycle_ns_ += last;
+  std::move(events.begin(), events.end(), std::back_inserter(events_));
   if (ends_cycle(n)) write(i);
 }
 
 void Profiling::finish(int64_t i) {
-  if (!events_.empty()) write(i);
+  if (!profile::recording) return;
+  std::vector<profile::Event> events = profile::stop();
+  if (!in_cycle_) return;
+  std::move(events.begin(), events.end(), std::back_inserter(events_));
+  write(i);
 }
 
 void Profiling::write(int64_t i) {
-  std::stable_sort(events_.begin(), events_.end(),
-                   [](const auto& a, const auto& b) { return a.thread < b.thread; });
+  int64_t first = std::numeric_limits<int64_t>::max();  // recording may have begun long before
+  for (const profile::Event& e : events_) first = std::min(first, e.begin_ns);
+  for (profile::Event& e : events_) e.begin_ns -= first;
+  std::stable_sort(events_.begin(), events_.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.thread, a.begin_ns, -a.duration_ns) <
+           std::tuple(b.thread, b.begin_ns, -b.duration_ns);
+  });
   auto table = [&](const std::string& name, const std::string& text) {
     if (settings_.log)
       log::info(fmt::format("Profile of the iterations up to {}:\n{}", i, text));
@@ -90,7 +96,7 @@ void Profiling::write(int64_t i) {
                          profile::chrome_trace(events_, rank_));
   }
   events_.clear();
-  cycle_ns_ = 0;
+  in_cycle_ = false;
 }
 
 std::string schedule_profile(const std::vector<profile::Event>& events,
@@ -98,6 +104,9 @@ std::string schedule_profile(const std::vector<profile::Event>& events,
                              int rank) {
   std::string text =
       fmt::format("iteration: {}\nphase: PhaseType.training\nrank: {}\nevents:\n", iteration, rank);
+  int64_t origin = 0;
+  for (const profile::Event& e : events)
+    if (e.thread == 0 && std::strcmp(e.category, "iteration") == 0) origin = e.begin_ns;
   for (const profile::Event& e : events) {
     const bool step = std::strcmp(e.category, "run") == 0;
     const bool other =
@@ -105,9 +114,10 @@ std::string schedule_profile(const std::vector<profile::Event>& events,
         std::strcmp(e.category, "optimizer") == 0 || std::strcmp(e.category, "wait") == 0;
     if (e.thread != 0 || (!step && !other)) continue;
     // Seconds since the iteration began; the beginning of what is named, and how long it took.
-    text += fmt::format(
-        "- event_type: {}\n  stream: compute\n  cpu_time: {:.9f}\n  duration: {:.9f}\n",
-        step ? "run" : e.category, double(e.begin_ns) * 1e-9, double(e.duration_ns) * 1e-9);
+    text +=
+        fmt::format("- event_type: {}\n  stream: compute\n  cpu_time: {:.9f}\n  duration: {:.9f}\n",
+                    step ? "run" : e.category, double(e.begin_ns - origin) * 1e-9,
+                    double(e.duration_ns) * 1e-9);
     if (!step || e.number < 0 || e.number >= int64_t(schedule.size())) continue;
     const model::Step& s = schedule[size_t(e.number)];
     text +=

@@ -39,11 +39,14 @@ class Profiling {
   const int rank_;
   const bool active_, schedules_;  // schedules_: profile_schedule
   RunDirectory* run_;
-  std::vector<profile::Event> events_;  // of this cycle
-  int64_t cycle_ns_ = 0;                // how much time its earlier iterations took
+  // Of this cycle so far. Recording goes on from one iteration to the next: worker threads keep their
+  // numbers, and what they began in one and end in another is there.
+  std::vector<profile::Event> events_;
+  bool in_cycle_ = false;
 };
 
-// The text of schedule_profile_rank_*: when each step of the schedule began and ended.
+// The text of schedule_profile_rank_*: when each step of the schedule began and ended, counted from
+// where the iteration of the main thread began.
 std::string schedule_profile(const std::vector<profile::Event>& events,
                              const std::vector<model::Step>& schedule, int64_t iteration, int rank);
 // One line a step, for schedule.debug_schedule.

@@ -172,7 +172,10 @@ struct Trainer::Impl {
     Profiling profiling(settings, parts.run);
     std::optional<Outcome> ended;
     while (!ended && completed < settings.training.train_iters) {
-      if (Decider::signalled()) return stopped();
+      if (Decider::signalled()) {
+        ended = stopped();
+        break;
+      }
       const int64_t i = completed + 1, n = i - loop.first;
       profiling.begin(n);
       {

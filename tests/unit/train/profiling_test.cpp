@@ -3,8 +3,13 @@
 
 #include <gmock/gmock.h>
 
+#include <barrier>
+#include <chrono>
+#include <map>
+#include <set>
 #include <thread>
 
+#include "core/base/file.hpp"
 #include "core/config/node.hpp"
 
 namespace fastllm::train {
@@ -54,6 +59,82 @@ TEST(Profiling, IsOffWithoutAnActivityAnOutputOrThisRank) {
   settings = profiled(0, 0, 0, 1);
   settings.profiling.cpu = false;
   EXPECT_THAT(kept(settings), IsEmpty());
+}
+
+// A cycle of two iterations with two workers, each with a span an iteration, in changing order, and
+// one that begins in the first and ends in the second.
+TEST(Profiling, ACycleIsOneRecording) {
+  const TemporaryDirectory folder;
+  RunDirectory run(folder.path());
+  Settings settings = profiled(0, 0, 0, 2);
+  settings.profiling.chrome = true;
+  Profiling profiling(settings, &run);
+  std::barrier step(3);
+  std::thread a([&] {
+    step.arrive_and_wait();  // first iteration, a before b
+    { const profile::Span span("data", "a"); }
+    step.arrive_and_wait();
+    {
+      const profile::Span span("data", "across");
+      step.arrive_and_wait();  // in the second iteration
+    }
+    step.arrive_and_wait();
+    { const profile::Span span("data", "a"); }
+    step.arrive_and_wait();
+  });
+  std::thread b([&] {
+    step.arrive_and_wait();
+    step.arrive_and_wait();
+    { const profile::Span span("data", "b"); }
+    step.arrive_and_wait();
+    { const profile::Span span("data", "b"); }
+    step.arrive_and_wait();
+    step.arrive_and_wait();
+  });
+  profiling.begin(1);
+  step.arrive_and_wait();
+  step.arrive_and_wait();
+  profiling.end(1, 1, {});
+  profiling.begin(2);
+  step.arrive_and_wait();
+  step.arrive_and_wait();
+  step.arrive_and_wait();
+  a.join();
+  b.join();
+  profiling.end(2, 2, {});
+  const config::Node trace =
+      config::parse_json(read_file(run.run() / "artifacts/0/profile_chrome_step_2"), "trace");
+  std::map<std::string, std::multiset<int64_t>> threads;  // by span
+  const config::Node& events = *trace.find("traceEvents");
+  for (size_t i = 0; i < events.size(); ++i)
+    if (events.at(i).get<std::string>("ph") == "X")
+      threads[events.at(i).get<std::string>("name")].insert(events.at(i).get<int64_t>("tid"));
+  EXPECT_EQ(threads["a"], (std::multiset<int64_t>{1, 1}));
+  EXPECT_EQ(threads["b"], (std::multiset<int64_t>{2, 2}));
+  EXPECT_EQ(threads["across"], (std::multiset<int64_t>{1}));
+}
+
+TEST(Profiling, TheStepsOfAScheduleCountFromTheirIteration) {
+  const TemporaryDirectory folder;
+  RunDirectory run(folder.path());
+  Settings settings;
+  settings.profile_schedule = true;
+  Profiling profiling(settings, &run);
+  for (int i = 1; i <= 2; ++i) {
+    profiling.begin(i);
+    {
+      const profile::Span iteration("iteration", "training", i);
+      if (i == 1) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      const profile::Span step("run", "forward", 0, 0);
+    }
+    profiling.end(i, i, {{model::Phase::kForward, 0, 0}});
+  }
+  profiling.finish(2);
+  const config::Node second = config::parse_yaml(
+      read_file(run.run() / "artifacts/0/schedule_profile_rank_0_PhaseType.training_step_2"), "x");
+  ASSERT_EQ(second.find("events")->size(), 1u);
+  EXPECT_GE(second.get<double>("events.0.cpu_time"), 0);
+  EXPECT_LT(second.get<double>("events.0.cpu_time"), 0.02);  // the first one took longer
 }
 
 TEST(Profile, KeepsNothingWhileOff) {

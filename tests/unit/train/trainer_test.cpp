@@ -262,6 +262,25 @@ TEST_F(TrainerTest, ASignalInTheLastValidationIsTold) {
   EXPECT_TRUE(lines("PhaseType.validation @").empty());
 }
 
+TEST_F(TrainerTest, ASignalLosesNoProfile) {
+  settings.profiling.cpu = settings.profiling.averages = settings.profiling.log = true;
+  settings.profiling.skip = settings.profiling.warmup = 0;
+  settings.profiling.cycles = 4;
+  EXPECT_EQ(run(2), Outcome::kInterrupted);
+  EXPECT_EQ(lines("Profile of the iterations up to 2:").size(), 1u);
+  // It comes when all was decided after the second step, and is seen before the third.
+  stop_signal() = 0;
+  log::set_file(folder.path() / "again.txt");
+  clock = [&, now = 0.]() mutable {
+    if (read_file(folder.path() / "again.txt").find("@ iteration      2/") != std::string::npos)
+      stop_signal() = 15;
+    return now += 1;
+  };
+  EXPECT_EQ(run(), Outcome::kInterrupted);
+  EXPECT_THAT(read_file(folder.path() / "again.txt"),
+              HasSubstr("Profile of the iterations up to 2:"));
+}
+
 TEST_F(TrainerTest, SlowDataIsTold) {
   settings.data.batch_warn_ms = 1;
   settings.training.train_iters = 1;
