@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/base/output_file.hpp"
 
 namespace fastllm {
 namespace {
@@ -33,11 +34,6 @@ class Descriptor {
  private:
   int fd_;
 };
-
-[[noreturn]] void fail_errno(const char* what, const fs::path& path, int code) {
-  Status status = code == ENOENT ? Status::kNotFound : Status::kUnavailable;
-  throw Error(status, fmt::format("cannot {} {}: {}", what, path.string(), errno_text(code)));
-}
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
@@ -69,6 +65,22 @@ int open_regular(const fs::path& path, struct stat& info) {
 }  // namespace
 
 std::string errno_text(int code) { return std::system_category().message(code); }
+
+void fail_errno(std::string_view what, const fs::path& path, int code) {
+  Status status = code == ENOENT ? Status::kNotFound : Status::kUnavailable;
+  throw Error(status, fmt::format("cannot {} {}: {}", what, path.string(), errno_text(code)));
+}
+
+FileState state_of(const struct stat& info) {
+  return {int64_t(info.st_size), uint64_t(info.st_dev), uint64_t(info.st_ino),
+          int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + int64_t(info.st_mtim.tv_nsec)};
+}
+
+FileState state_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) fail_errno("read", path, errno);
+  return state_of(info);
+}
 
 std::string read_file(const fs::path& path, uint64_t limit) {
   struct stat info {};
@@ -117,9 +129,7 @@ std::vector<fs::directory_entry> list_folder(const fs::path& path) {
 void make_directories(const fs::path& path) {
   std::error_code code;
   fs::create_directories(path, code);
-  if (code)
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot make the folder {}: {}", path.string(), code.message()));
+  if (code) fail_errno("make the folder", path, code.value());
 }
 
 void write_file_atomic(const fs::path& path, std::string_view content) {
@@ -127,18 +137,11 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
   aside += fmt::format(".tmp.{}", ::getpid());
   try {
     {
-      Descriptor fd(::open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-      if (fd.get() < 0) fail_errno("write", aside, errno);
-      size_t done = 0;
-      while (done < content.size()) {
-        ssize_t n = ::write(fd.get(), content.data() + done, content.size() - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) fail_errno("write", aside, errno);
-        done += size_t(n);
-      }
+      Descriptor fd(create_output(aside));
+      write_all(fd.get(), std::as_bytes(std::span(content)), aside);
       if (::fsync(fd.get()) != 0) fail_errno("sync", aside, errno);
     }
-    if (::rename(aside.c_str(), path.c_str()) != 0) fail_errno("rename to", path, errno);
+    rename_output(aside, path);
   } catch (...) {
     ::unlink(aside.c_str());
     throw;

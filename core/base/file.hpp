@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+struct stat;
+
 namespace fastllm {
 
 // Whole file as bytes; refuses more than `limit` bytes (hostile until checked).
@@ -62,7 +64,21 @@ class TemporaryDirectory {
 std::string sha256_hex(std::string_view bytes);
 std::string sha256_file_hex(const std::filesystem::path& path);
 
+// What tells one state of a file from another.
+struct FileState {
+  int64_t bytes = 0;
+  uint64_t device = 0, inode = 0;
+  int64_t modified_ns = 0;
+  bool operator==(const FileState&) const = default;
+};
+FileState state_of(const struct stat& info);
+// Throws when it cannot be examined.
+FileState state_of(const std::filesystem::path& path);
+
 // Text of errno for messages: "No space left on device".
 std::string errno_text(int code);
+// Throws "cannot WHAT PATH: text of errno": Error(kNotFound) where nothing is there, else
+// Error(kUnavailable).
+[[noreturn]] void fail_errno(std::string_view what, const std::filesystem::path& path, int code);
 
 }  // namespace fastllm

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "core/base/error.hpp"
+#include "core/base/output_file.hpp"
 #include "core/data/formats/dataset_file_format.hpp"
-#include "core/data/formats/output_file.hpp"
 
 namespace fastllm::data {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/data/formats/output_file.hpp"
+#include "core/base/output_file.hpp"
 #include "core/data/formats/token_checks.hpp"
 
 namespace fastllm::data {

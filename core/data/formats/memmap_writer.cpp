@@ -1,12 +1,10 @@
 // Tokens go to the disk as they come; the index is kept in memory and written last.
 #include "core/data/formats/memmap_writer.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/data/formats/memmap_format.hpp"
 
@@ -63,10 +61,8 @@ void MemmapWriter::finish() {
   documents_.check_not_empty();
   documents_.close();
   // An index of older files must not stand beside the new tokens, not even for a moment.
-  if (::unlink(paths_.index.c_str()) != 0 && errno != ENOENT) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot replace {}: {}", paths_.index.string(), errno_text(errno)));
-  }
+  if (::unlink(paths_.index.c_str()) != 0 && errno != ENOENT)
+    fail_errno("replace", paths_.index, errno);
   documents_.publish();
   const DocumentIndex& index = documents_.index();
   write_file_atomic(paths_.index, encode_memmap_index(index, 0, index.sizes.size()));

@@ -12,20 +12,6 @@
 #include "core/base/file.hpp"
 
 namespace fastllm::data {
-namespace {
-
-[[noreturn]] void fail_errno(const std::filesystem::path& path, int code) {
-  throw Error(Status::kUnavailable,
-              fmt::format("cannot read {}: {}", path.string(), errno_text(code)));
-}
-
-FileState from_stat(const struct stat& info) {
-  return {int64_t(info.st_size), uint64_t(info.st_dev), uint64_t(info.st_ino),
-          int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + int64_t(info.st_mtim.tv_nsec)};
-}
-
-}  // namespace
-
 void fail_changed(const std::filesystem::path& path) {
   throw Error(Status::kUnavailable,
               fmt::format("expected {} to stay as it was, found that it changed meanwhile; prepare "
@@ -33,20 +19,14 @@ void fail_changed(const std::filesystem::path& path) {
                           path.string()));
 }
 
-FileState state_of(const std::filesystem::path& path) {
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail_errno(path, errno);
-  return from_stat(info);
-}
-
 InputReader::InputReader(const std::filesystem::path& path, const FileState& listed) : path_(path) {
   fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) fail_errno(path, errno);
+  if (fd_ < 0) fail_errno("read", path, errno);
   struct stat info {};
   int code = ::fstat(fd_, &info) == 0 ? 0 : errno;
-  if (code == 0 && from_stat(info) == listed) return;
+  if (code == 0 && state_of(info) == listed) return;
   ::close(fd_);
-  if (code != 0) fail_errno(path, code);
+  if (code != 0) fail_errno("read", path, code);
   fail_changed(path);
 }
 
@@ -59,7 +39,7 @@ void InputReader::read(int64_t begin, int64_t end, std::string& bytes) const {
   while (begin < end) {
     ssize_t count = ::pread(fd_, bytes.data() + at, size_t(end - begin), begin);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_errno(path_, errno);
+    if (count < 0) fail_errno("read", path_, errno);
     if (count == 0) fail_changed(path_);
     begin += count;
     at += size_t(count);

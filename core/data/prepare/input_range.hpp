@@ -6,18 +6,9 @@
 #include <filesystem>
 #include <string>
 
+#include "core/base/file.hpp"
+
 namespace fastllm::data {
-
-// What tells one state of a file from another.
-struct FileState {
-  int64_t bytes = 0;
-  uint64_t device = 0, inode = 0;
-  int64_t modified_ns = 0;
-  bool operator==(const FileState&) const = default;
-};
-
-// Throws Error(kUnavailable) when it cannot be examined.
-FileState state_of(const std::filesystem::path& path);
 
 // An open input. One thread.
 class InputReader {

@@ -11,10 +11,10 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/base/output_file.hpp"
 #include "core/data/formats/dataset_file_format.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
 #include "core/data/formats/memmap_writer.hpp"
-#include "core/data/formats/output_file.hpp"
 
 namespace fastllm::data {
 
@@ -124,10 +124,7 @@ void PreparedShards::move_tail(const Shard& shard, const std::function<void()>& 
     if (target >= 0) ::close(target);
     throw;
   }
-  if (::ftruncate(fd_, shard.begin) != 0) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot shorten {}: {}", collecting_.string(), errno_text(errno)));
-  }
+  if (::ftruncate(fd_, shard.begin) != 0) fail_errno("shorten", collecting_, errno);
 }
 
 }  // namespace fastllm::data

@@ -117,19 +117,15 @@ void WorkFolder::clear_leftovers(const std::string& prefix) {
 }
 
 void WorkFolder::make() {
-  auto fail = [&](const std::string& why) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot make the folder {}: {}", work_.string(), why));
-  };
   // Another run that looks for leftovers may take the folder for one before it is locked.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     std::error_code code;
     fs::create_directory(work_, code);
-    if (code) fail(code.message());
+    if (code) fail_errno("make the folder", work_, code.value());
     lock_ = ::open(work_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (lock_ < 0 && errno == ENOENT) continue;
-    if (lock_ < 0) fail(errno_text(errno));
+    if (lock_ < 0) fail_errno("make the folder", work_, errno);
     if (::flock(lock_, LOCK_EX) != 0) return;  // a file system without locks
     struct stat ours {
     }, there{};
@@ -139,7 +135,9 @@ void WorkFolder::make() {
     ::close(lock_);
     lock_ = -1;
   }
-  fail("something removes it each time");
+  throw Error(
+      Status::kUnavailable,
+      fmt::format("cannot make the folder {}: something removes it each time", work_.string()));
 }
 
 WorkFolder::~WorkFolder() {
@@ -149,25 +147,23 @@ WorkFolder::~WorkFolder() {
 }
 
 void WorkFolder::publish() {
-  auto fail_errno = [&](int code) {
-    throw Error(Status::kUnavailable,
-                fmt::format("cannot put {} in its place {}: {}", work_.string(), target_.string(),
-                            errno_text(code)));
+  auto fail = [&](int code) {
+    fail_errno(fmt::format("put {} in its place", work_.string()), target_, code);
   };
   sync_path(work_);
   if (path_exists(target_) && !is_empty_folder(target_)) {
-    if (!overwrite_) fail_errno(EEXIST);  // came to be meanwhile
+    if (!overwrite_) fail(EEXIST);  // came to be meanwhile
     // One step, so that there is an output under the name at any moment; the old one is removed
     // under the other name.
     if (::renameat2(AT_FDCWD, work_.c_str(), AT_FDCWD, target_.c_str(), RENAME_EXCHANGE) != 0)
-      fail_errno(errno);
+      fail(errno);
     published_ = true;
     sync_path(parent_of(target_));
     std::error_code ignored;
     fs::remove_all(work_, ignored);
     return;
   }
-  if (::rename(work_.c_str(), target_.c_str()) != 0) fail_errno(errno);
+  if (::rename(work_.c_str(), target_.c_str()) != 0) fail(errno);
   published_ = true;
   sync_path(parent_of(target_));
 }

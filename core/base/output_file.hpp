@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <span>
 
-namespace fastllm::data {
+namespace fastllm {
 
 int create_output(const std::filesystem::path& path);  // returns the descriptor
 void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
@@ -16,4 +16,4 @@ void close_output(int& fd, const std::filesystem::path& path);
 // Renames; an existing target is replaced.
 void rename_output(const std::filesystem::path& from, const std::filesystem::path& to);
 
-}  // namespace fastllm::data
+}  // namespace fastllm

@@ -1,27 +1,16 @@
 // Whole writes or an Error; a write that was cut short goes on.
-#include "core/data/formats/output_file.hpp"
+#include "core/base/output_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <utility>
 
-#include "core/base/error.hpp"
 #include "core/base/file.hpp"
 
-namespace fastllm::data {
-namespace {
-
-[[noreturn]] void fail_errno(const char* what, const std::filesystem::path& path, int code) {
-  throw Error(Status::kUnavailable,
-              fmt::format("cannot {} {}: {}", what, path.string(), errno_text(code)));
-}
-
-}  // namespace
-
+namespace fastllm {
 int create_output(const std::filesystem::path& path) {
   int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) fail_errno("write", path, errno);
@@ -51,4 +40,4 @@ void rename_output(const std::filesystem::path& from, const std::filesystem::pat
   if (::rename(from.c_str(), to.c_str()) != 0) fail_errno("rename to", to, errno);
 }
 
-}  // namespace fastllm::data
+}  // namespace fastllm
