@@ -19,12 +19,9 @@ std::string digest(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::string fingerprint_whole(const std::string& name, std::span<const std::byte> bytes) {
-  return fmt::format("{}: {} bytes, sha256 {}", name, bytes.size(), digest(bytes));
-}
-
 std::string fingerprint_sampled(const std::string& name, std::span<const std::byte> bytes) {
-  if (bytes.size() <= kBlocks * kBlockBytes) return fingerprint_whole(name, bytes);
+  if (bytes.size() <= kBlocks * kBlockBytes)
+    return fmt::format("{}: {} bytes, sha256 {}", name, bytes.size(), digest(bytes));
   std::string digests;
   size_t room = bytes.size() - kBlockBytes;  // where the last block starts
   for (size_t block = 0; block < kBlocks; ++block) {

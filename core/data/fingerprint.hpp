@@ -7,13 +7,10 @@
 
 namespace fastllm::data {
 
-// "{name}: {size} bytes, sha256 {digest}" over all bytes.
-std::string fingerprint_whole(const std::string& name, std::span<const std::byte> bytes);
-
-// The same for files of at most 16 MiB. A larger one is sampled, so that terabytes cost no more: 16
-// blocks of 1 MiB, evenly spread, the first and the last bytes of the file among them; the digest
-// is that of the blocks' digests. With the size, and the whole index beside it, this tells other
-// data from the same; it is no proof of identity.
+// "{name}: {size} bytes, sha256 {digest}" over all bytes, for files of at most 16 MiB. A larger one
+// is sampled, so that terabytes cost no more: 16 blocks of 1 MiB, evenly spread, the first and the
+// last bytes of the file among them; the digest is that of the blocks' digests. With the size, this
+// tells other data from the same; it is no proof of identity.
 std::string fingerprint_sampled(const std::string& name, std::span<const std::byte> bytes);
 
 }  // namespace fastllm::data

@@ -10,26 +10,20 @@
 #include <vector>
 
 #include "core/base/file.hpp"
-#include "core/data/formats/memmap.hpp"
-#include "core/data/indexed.hpp"
+#include "core/data/formats/document_file.hpp"
 #include "core/data/token_type.hpp"
 
 namespace fastllm::data {
 
-class DatasetFile final : public IndexedDataset {
+class DatasetFile final : public DocumentFile {
  public:
-  explicit DatasetFile(std::filesystem::path path, const MemmapExpectations& expected = {});
+  explicit DatasetFile(const std::filesystem::path& path, const MemmapExpectations& expected = {});
 
   int64_t num_documents() const override { return documents_; }
   int64_t num_tokens() const override { return num_tokens_; }
   int64_t document_size(int64_t document) const override;
-  // Ranges of the file are half-open; the spans given out are inclusive, as everywhere here.
-  void get(int64_t document, int64_t offset, std::span<int64_t> tokens,
-           std::vector<Span>* spans) const override;
   bool has_spans() const override { return masked_.counts != nullptr; }
-  std::string name() const override;  // the path with "/" as "__"
-  std::string locate(int64_t document) const override;
-  std::vector<std::string> fingerprints() const override;
+  void expect(const MemmapExpectations& expected) const override;
 
   TokenType token_type() const { return type_; }
   // The preferred and the refused parts of documents. Kept for whoever wants them; training does
@@ -45,10 +39,13 @@ class DatasetFile final : public IndexedDataset {
     const std::byte* counts = nullptr;  // i32, one more than documents; null: the part is absent
   };
   friend class DatasetFileOpener;
-  void check_document(int64_t document) const;
-  void append_spans(const Ranges& ranges, int64_t document, std::vector<Span>& spans) const;
+  void open();
+  void read_tokens(int64_t document, int64_t offset, std::span<int64_t> tokens) const override;
+  void append_spans(int64_t document, std::vector<Span>& spans) const override;
+  std::vector<std::string> make_fingerprints() const override;
+  // Ranges of the file are half-open; the spans given out are inclusive, as everywhere here.
+  void append_ranges(const Ranges& ranges, int64_t document, std::vector<Span>& spans) const;
 
-  std::filesystem::path path_;
   MappedFile file_;
   TokenType type_ = TokenType::kInt32;
   int64_t itemsize_ = 0;  // bytes a token

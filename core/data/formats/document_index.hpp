@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "core/data/batch.hpp"
 #include "core/data/token_type.hpp"
 
 namespace fastllm::data {
+
+// Tokens; an i32 in the index.
+inline constexpr int64_t kLongestDocument = std::numeric_limits<int32_t>::max();
 
 // Some 10 bytes a document, 16 a span.
 struct DocumentIndex {

@@ -12,6 +12,7 @@
 #include "core/base/log.hpp"
 #include "core/data/fingerprint.hpp"
 #include "core/data/formats/memmap_format.hpp"
+#include "core/data/formats/unaligned.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -19,13 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSpanStride = 64;  // documents; a lookup adds at most this many counts
-
-template <class T>
-T load(const std::byte* base, int64_t index = 0) {
-  T value;
-  std::memcpy(&value, base + index * int64_t(sizeof(T)), sizeof(T));
-  return value;
-}
 
 Span load_span(const std::byte* pairs, int64_t index) {
   return {load<int32_t>(pairs, 2 * index), load<int32_t>(pairs, 2 * index + 1)};
@@ -94,9 +88,13 @@ MemmapPaths::MemmapPaths(const fs::path& prefix) : index(prefix), tokens(prefix)
   tokens += ".bin";
 }
 
-MemmapDataset::MemmapDataset(fs::path prefix, const MemmapExpectations& expected)
-    : prefix_(std::move(prefix)), paths_(prefix_) {
-  check_present(prefix_, paths_);
+MemmapDataset::MemmapDataset(const fs::path& prefix, const MemmapPaths& paths)
+    : DocumentFile({prefix, paths.index, paths.tokens}) {
+  check_present(prefix, paths);
+}
+
+MemmapDataset::MemmapDataset(const fs::path& prefix, const MemmapExpectations& expected)
+    : MemmapDataset(prefix, MemmapPaths(prefix)) {
   index_ = MappedFile(paths_.index);
   data_ = MappedFile(paths_.tokens);
   open(expected);
@@ -178,7 +176,8 @@ void MemmapDataset::open(const MemmapExpectations& expected) {
   offsets_ = sizes_ + documents_ * int64_t(sizeof(int32_t));
   at += count * kBytesPerDocument;
 
-  read_documents(expected);
+  read_documents();
+  expect(expected);
   if (has_spans) read_spans(at);
   if (has_preference) {
     if (count > (bytes.size() - at) / 16) {
@@ -194,7 +193,7 @@ void MemmapDataset::open(const MemmapExpectations& expected) {
   }
 }
 
-void MemmapDataset::read_documents(const MemmapExpectations& expected) {
+void MemmapDataset::read_documents() {
   auto data_bytes = int64_t(data_.size());
   int64_t needed = 0;  // bytes of .bin
   for (int64_t document = 0; document < documents_; ++document) {
@@ -227,19 +226,12 @@ void MemmapDataset::read_documents(const MemmapExpectations& expected) {
             "the two files are not a pair, copy or prepare them again",
             needed, paths_.tokens.string(), paths_.index.string(), data_bytes));
   }
-  if (num_tokens_ == 0) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected documents with tokens in {}, found {} documents and no "
-                            "token; leave the dataset out or prepare it again",
-                            paths_.index.string(), documents_));
-  }
-  if (expected.num_documents && *expected.num_documents != documents_) {
-    throw Error(
-        Status::kInvalid,
-        fmt::format("expected {} documents in {}, as the configuration says, found {}; correct "
-                    "num_documents, or use the files it was written for",
-                    *expected.num_documents, paths_.index.string(), documents_));
-  }
+  check_not_empty();
+}
+
+void MemmapDataset::expect(const MemmapExpectations& expected) const {
+  expect_count("num_documents", "documents", expected.num_documents, documents_);
+  const auto data_bytes = int64_t(data_.size());
   if (expected.num_tokens &&
       (data_bytes % itemsize_ != 0 || data_bytes / itemsize_ != *expected.num_tokens)) {
     throw Error(
@@ -281,51 +273,27 @@ void MemmapDataset::read_spans(uint64_t at) {
   spans_ = counts + documents_ * int64_t(sizeof(int32_t));
 }
 
-void MemmapDataset::check_document(int64_t document) const {
-  if (document < 0 || document >= documents_) {
-    throw Error(Status::kInvalid, fmt::format("expected a document from 0 to {} of {}, found {}",
-                                              documents_ - 1, paths_.index.string(), document));
-  }
-}
-
 int64_t MemmapDataset::document_size(int64_t document) const {
   check_document(document);
   return load<int32_t>(sizes_, document);
 }
 
-void MemmapDataset::get(int64_t document, int64_t offset, std::span<int64_t> tokens,
-                        std::vector<Span>* spans) const {
-  int64_t size = document_size(document);
-  auto length = int64_t(tokens.size());
-  if (offset < 0 || offset > size || length > size - offset) {
-    throw Error(Status::kInvalid,
-                fmt::format("expected a range inside the {} tokens of {}, found {} tokens from {}",
-                            size, locate(document), length, offset));
-  }
-  auto begin = load<int64_t>(offsets_, document) + offset * itemsize_;
-  widen_tokens(type_, data_.bytes().subspan(size_t(begin), size_t(length * itemsize_)), tokens);
-  if (!spans || !span_counts_ || length == 0) return;
+void MemmapDataset::read_tokens(int64_t document, int64_t offset, std::span<int64_t> tokens) const {
+  const auto begin = load<int64_t>(offsets_, document) + offset * itemsize_;
+  widen_tokens(type_, data_.bytes().subspan(size_t(begin), tokens.size() * size_t(itemsize_)),
+               tokens);
+}
 
+void MemmapDataset::append_spans(int64_t document, std::vector<Span>& spans) const {
   int64_t at = spans_before_[size_t(document / kSpanStride)];
-  for (int64_t other = document - document % kSpanStride; other < document; ++other) {
+  for (int64_t other = document - document % kSpanStride; other < document; ++other)
     at += load<int32_t>(span_counts_, other);
-  }
-  for (int64_t last = at + load<int32_t>(span_counts_, document); at < last; ++at) {
-    Span span = load_span(spans_, at);
-    span.first = std::max(span.first, offset) - offset;
-    span.last = std::min(span.last, offset + length - 1) - offset;
-    if (span.first <= span.last) spans->push_back(span);
-  }
+  for (int64_t last = at + load<int32_t>(span_counts_, document); at < last; ++at)
+    spans.push_back(load_span(spans_, at));
 }
 
-std::string MemmapDataset::name() const { return path_as_name(prefix_); }
-
-std::string MemmapDataset::locate(int64_t document) const {
-  return fmt::format("document {} of {}", document, paths_.tokens.string());
-}
-
-std::vector<std::string> MemmapDataset::fingerprints() const {
-  return {fingerprint_whole(paths_.index.string(), index_.bytes()),
+std::vector<std::string> MemmapDataset::make_fingerprints() const {
+  return {fingerprint_sampled(paths_.index.string(), index_.bytes()),
           fingerprint_sampled(paths_.tokens.string(), data_.bytes())};
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/base/file.hpp"
-#include "core/data/indexed.hpp"
+#include "core/data/formats/document_file.hpp"
 #include "core/data/token_type.hpp"
 
 namespace fastllm::data {
@@ -24,23 +24,16 @@ struct MemmapPaths {
   std::filesystem::path index, tokens;
 };
 
-struct MemmapExpectations {
-  std::optional<int64_t> num_documents, num_tokens;  // checked when given
-};
-
-class MemmapDataset final : public IndexedDataset {
+class MemmapDataset final : public DocumentFile {
  public:
-  explicit MemmapDataset(std::filesystem::path prefix, const MemmapExpectations& expected = {});
+  explicit MemmapDataset(const std::filesystem::path& prefix,
+                         const MemmapExpectations& expected = {});
 
   int64_t num_documents() const override { return documents_; }
   int64_t num_tokens() const override { return num_tokens_; }
   int64_t document_size(int64_t document) const override;
-  void get(int64_t document, int64_t offset, std::span<int64_t> tokens,
-           std::vector<Span>* spans) const override;
   bool has_spans() const override { return span_counts_ != nullptr; }
-  std::string name() const override;  // the prefix with "/" as "__"
-  std::string locate(int64_t document) const override;
-  std::vector<std::string> fingerprints() const override;
+  void expect(const MemmapExpectations& expected) const override;
 
   int version() const { return version_; }
   TokenType token_type() const { return type_; }
@@ -51,13 +44,14 @@ class MemmapDataset final : public IndexedDataset {
   Span rejected_span(int64_t document) const;
 
  private:
+  MemmapDataset(const std::filesystem::path& prefix, const MemmapPaths& paths);
   void open(const MemmapExpectations& expected);
-  void read_documents(const MemmapExpectations& expected);
+  void read_documents();
   void read_spans(uint64_t at);
-  void check_document(int64_t document) const;
+  void read_tokens(int64_t document, int64_t offset, std::span<int64_t> tokens) const override;
+  void append_spans(int64_t document, std::vector<Span>& spans) const override;
+  std::vector<std::string> make_fingerprints() const override;
 
-  std::filesystem::path prefix_;
-  MemmapPaths paths_;
   MappedFile index_, data_;
   int version_ = 0;
   TokenType type_ = TokenType::kInt32;

@@ -7,6 +7,7 @@
 #include "core/base/file.hpp"
 #include "core/data/formats/dataset_file.hpp"
 #include "core/data/formats/dataset_file_format.hpp"
+#include "core/data/formats/memmap.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -21,7 +22,8 @@ fs::path with(const fs::path& path, std::string_view suffix) {
 
 }  // namespace
 
-IndexedPointer open_memmap(const fs::path& path, const MemmapExpectations& expected) {
+std::shared_ptr<const DocumentFile> open_memmap(const fs::path& path,
+                                                const MemmapExpectations& expected) {
   std::error_code ignored;  // what cannot be looked at is told by whoever opens it
   if (is_dataset_file(path)) return std::make_shared<DatasetFile>(path, expected);
   bool pair = fs::exists(with(path, ".idx"), ignored) || fs::exists(with(path, ".bin"), ignored);

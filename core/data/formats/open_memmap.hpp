@@ -2,15 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 
-#include "core/data/formats/memmap.hpp"
-#include "core/data/indexed.hpp"
+#include "core/data/formats/document_file.hpp"
 
 namespace fastllm::data {
 
 // path: that of a *.fast_llm_dataset file (any name, if it begins like one), or a prefix of .idx and
 // .bin.
-IndexedPointer open_memmap(const std::filesystem::path& path,
-                           const MemmapExpectations& expected = {});
+std::shared_ptr<const DocumentFile> open_memmap(const std::filesystem::path& path,
+                                                const MemmapExpectations& expected = {});
 
 }  // namespace fastllm::data

@@ -5,19 +5,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <string_view>
 #include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/utf8.hpp"
+#include "core/data/formats/document_index.hpp"
 #include "core/data/prepare/prepare_line.hpp"
 
 namespace fastllm::data {
 namespace {
 
-constexpr int64_t kLongestDocument =
-    std::numeric_limits<int32_t>::max();  // tokens; an i32 in the index
 // Text given to the tokenizer at once. A tokenizer holds much more than the text while it works.
 constexpr size_t kBatchBytes = size_t(1) << 20;
 

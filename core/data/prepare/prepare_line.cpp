@@ -4,21 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/utf8.hpp"
+#include "core/data/formats/document_index.hpp"
 
 namespace fastllm::data {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kLongestDocument =
-    std::numeric_limits<int32_t>::max();  // tokens; an i32 in the index
 
 // Lists and blocks inside each other, in a line. What walks a value may then recurse.
 constexpr int kDeepest = 64;

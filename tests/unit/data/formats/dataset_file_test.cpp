@@ -9,6 +9,7 @@
 
 #include "core/base/log.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
+#include "core/data/formats/memmap.hpp"
 #include "core/data/formats/open_memmap.hpp"
 #include "core/data/prepare/prepare.hpp"
 #include "tests/unit/data/support.hpp"

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/base/log.hpp"
+#include "core/data/formats/memmap.hpp"
 #include "core/data/formats/open_memmap.hpp"
 #include "core/data/sampling/sampling.hpp"
 #include "tests/unit/data/support.hpp"

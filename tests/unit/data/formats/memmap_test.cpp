@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
+#include "core/data/fingerprint.hpp"
 #include "core/data/formats/memmap_writer.hpp"
 #include "tests/unit/data/support.hpp"
 
@@ -325,6 +328,32 @@ TEST_F(MemmapFiles, FingerprintsChangeWithTheFiles) {
   auto after = MemmapDataset(prefix()).fingerprints();
   EXPECT_EQ(before[0], after[0]);
   EXPECT_NE(before[1], after[1]);
+}
+
+// Hashing costs as much as reading: once for as long as the files are open.
+TEST_F(MemmapFiles, HashesOnce) {
+  write({.sizes = {1, 2}, .offsets = {0, 2}}, 6);
+  const MemmapDataset dataset(prefix());
+  const auto before = dataset.fingerprints();
+  {
+    std::fstream tokens(folder_.path() / "x.bin", std::ios::in | std::ios::out);
+    tokens.put('!');  // in place: the map shows it
+  }
+  EXPECT_EQ(dataset.fingerprints(), before);
+  EXPECT_NE(MemmapDataset(prefix()).fingerprints(), before);
+}
+
+// As of the tokens: of a large index too, blocks are hashed.
+TEST_F(MemmapFiles, SamplesALargeIndex) {
+  IndexSpec spec;
+  spec.sizes.assign(900'000, 1);  // 20 bytes each
+  spec.offsets.assign(spec.sizes.size(), 0);
+  write(spec, 8);
+  const std::string index = read_file(folder_.path() / "x.idx");
+  EXPECT_EQ(
+      MemmapDataset(prefix()).fingerprints()[0],
+      fingerprint_sampled((folder_.path() / "x.idx").string(), std::as_bytes(std::span(index))));
+  EXPECT_THAT(MemmapDataset(prefix()).fingerprints()[0], HasSubstr("sha256 of 16 sampled blocks"));
 }
 
 }  // namespace
