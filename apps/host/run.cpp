@@ -25,7 +25,8 @@ int64_t vocab_size(const config::Node& configuration) {
 }
 
 std::shared_ptr<const data::SampledDataset> make_named_dataset(Job& job, const std::string& name,
-                                                               int64_t samples) {
+                                                               int64_t samples,
+                                                               train::DatasetSources& sources) {
   const auto& settings = job.settings();
   const config::Node& definition = settings.data.dataset(name);
   FASTLLM_ASSERT(
@@ -34,7 +35,7 @@ std::shared_ptr<const data::SampledDataset> make_named_dataset(Job& job, const s
       definition,
       train::sampling_settings(settings, name, samples, vocab_size(job.configuration()),
                                train::predicted_tokens(job.model().description())),
-      settings.data.legacy_definition ? "data" : "data.datasets." + name);
+      settings.data.legacy_definition ? "data" : "data.datasets." + name, sources);
 }
 
 }  // namespace
@@ -132,8 +133,9 @@ train::TrainerParts trainer_parts(Job& job, train::RunDirectory* run,
   train::TrainerParts parts{job.settings(), job.model()};
   parts.vocab_size = vocab_size(job.configuration());
   parts.run = run;
-  parts.make_dataset = [&job](const std::string& name, int64_t samples) {
-    return make_named_dataset(job, name, samples);
+  auto sources = std::make_shared<train::DatasetSources>(job.settings().training.num_workers);
+  parts.make_dataset = [&job, sources](const std::string& name, int64_t samples) {
+    return make_named_dataset(job, name, samples, *sources);
   };
   parts.clock = [started] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();

@@ -10,13 +10,11 @@
 #include "core/base/file.hpp"
 #include "core/config/resolve.hpp"
 #include "core/data/formats/memmap_folder.hpp"
-#include "core/data/formats/open_memmap.hpp"
 #include "core/data/indexed.hpp"
 #include "core/data/sampling/blended.hpp"
 #include "core/data/sampling/fim.hpp"
 #include "core/data/sampling/random_dataset.hpp"
 #include "core/data/tokenizers/byte_tokenizer.hpp"
-#include "core/data/tokenizers/tokenizer.hpp"
 #include "core/train/settings/core_fields.hpp"
 #include "core/train/settings/dataset_checks.hpp"
 #include "core/train/settings/dataset_fields.hpp"
@@ -33,10 +31,11 @@ constexpr int kMaxDepth = 32;  // of definitions in definitions; a file that nam
 struct Context {
   std::string where;
   fs::path folder;
+  DatasetSources& sources;
   int depth = 0;
   bool inside_fim = false;
   Context inside(const std::string& key) const {
-    return {where + "." + key, folder, depth + 1, inside_fim};
+    return {where + "." + key, folder, sources, depth + 1, inside_fim};
   }
 };
 
@@ -92,8 +91,8 @@ std::pair<Node, Context> open_file(const Node& definition, const SamplingSetting
   if (content.has("config") && !content.has("type")) content = Node(*content.find("config"));
   content = config::resolve_typed(core_schema(), kDatasetFamily, content);
   check_dataset(content, context.where, rules_of(sampling, context));
-  return {std::move(content),
-          Context{context.where, path.parent_path(), context.depth + 1, context.inside_fim}};
+  return {std::move(content), Context{context.where, path.parent_path(), context.sources,
+                                      context.depth + 1, context.inside_fim}};
 }
 
 bool is_indexed(const std::string& type) {
@@ -119,9 +118,9 @@ data::IndexedPointer make_indexed(const Node& definition, const SamplingSettings
     return make_indexed(content, sampling, inner);
   }
   if (type == "memmap") {
-    return data::open_memmap(resolve_path(definition, context),
-                             {definition.get_optional<int64_t>("num_documents"),
-                              definition.get_optional<int64_t>("num_tokens")});
+    return context.sources.files().open(resolve_path(definition, context),
+                                        {definition.get_optional<int64_t>("num_documents"),
+                                         definition.get_optional<int64_t>("num_tokens")});
   }
   if (type == "concatenated") {
     std::vector<data::IndexedPointer> parts;
@@ -135,7 +134,7 @@ data::IndexedPointer make_indexed(const Node& definition, const SamplingSettings
   if (type == "concatenated_memmap") {
     std::vector<data::IndexedPointer> parts;
     for (const fs::path& prefix : data::memmap_prefixes(resolve_path(definition, context)))
-      parts.push_back(data::open_memmap(prefix));
+      parts.push_back(context.sources.files().open(prefix));
     return data::make_concatenated("concatenated", std::move(parts));
   }
   if (type == "slice") {
@@ -231,20 +230,20 @@ std::shared_ptr<const data::SampledDataset> make_fim(const Node& definition,
                                                      const SamplingSettings& sampling,
                                                      Context context) {
   const data::FimOptions options = fim_options(definition);
-  data::TokenizerOptions tokenizer;
-  tokenizer.path = sampling.tokenizer_path;
+  std::vector<std::string> added;
   // The built-in tokenizer has no such tokens of its own: they follow its last id.
-  if (tokenizer.path == data::byte_tokenizer::kName) {
+  if (sampling.tokenizer_path == data::byte_tokenizer::kName) {
     for (const std::string& name :
          {options.prefix_token, options.middle_token, options.pad_token, options.suffix_token}) {
-      auto& added = tokenizer.added_tokens;  // a name given twice is judged with all of them
+      // a name given twice is judged with all of them
       if (std::find(added.begin(), added.end(), name) == added.end()) added.push_back(name);
     }
   }
   context.inside_fim = true;
   const Node& inner = inner_dataset(definition, context, "what is turned");
   return data::make_fim(make(inner, sampling, context.inside("dataset")),
-                        data::open_tokenizer(tokenizer), options, sampling.seed);
+                        context.sources.tokenizer(sampling.tokenizer_path, std::move(added)),
+                        options, sampling.seed);
 }
 
 std::shared_ptr<const data::SampledDataset> make_legacy(const Node& definition,
@@ -260,8 +259,9 @@ std::shared_ptr<const data::SampledDataset> make_legacy(const Node& definition,
   }
   const Node resolved =
       config::resolve_typed(core_schema(), kDatasetFamily, legacy.definition, context.where);
-  return make(resolved, sampling,
-              {context.where, legacy.folder, context.depth + 1, context.inside_fim});
+  return make(
+      resolved, sampling,
+      {context.where, legacy.folder, context.sources, context.depth + 1, context.inside_fim});
 }
 
 std::shared_ptr<const data::SampledDataset> make(const Node& definition,
@@ -316,8 +316,9 @@ SamplingSettings sampling_settings(const Settings& settings, const std::string& 
 std::shared_ptr<const data::SampledDataset> make_dataset(const Node& definition,
                                                          const SamplingSettings& sampling,
                                                          const std::string& where,
+                                                         DatasetSources& sources,
                                                          const fs::path& folder) {
-  return make(definition, sampling, Context{where, folder});
+  return make(definition, sampling, Context{where, folder, sources});
 }
 
 }  // namespace fastllm::train

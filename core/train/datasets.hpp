@@ -10,6 +10,7 @@
 #include "core/config/node.hpp"
 #include "core/data/batch.hpp"
 #include "core/data/sampling/sampling.hpp"
+#include "core/train/dataset_sources.hpp"
 #include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
@@ -39,10 +40,12 @@ SamplingSettings sampling_settings(const Settings& settings, const std::string& 
                                    int64_t predicted_tokens);
 
 // folder: what relative paths are relative to; empty: the working directory.
+// sources: one for all definitions of a run.
 // where: the definition's key, for messages ("data.datasets.Training").
 std::shared_ptr<const data::SampledDataset> make_dataset(const config::Node& definition,
                                                          const SamplingSettings& sampling,
                                                          const std::string& where,
+                                                         DatasetSources& sources,
                                                          const std::filesystem::path& folder = {});
 
 }  // namespace fastllm::train

@@ -36,7 +36,7 @@ class DatasetsTest : public ::testing::Test {
     sampling.vocab_size = 100;
     if (change) change(sampling);
     return make_dataset(config::parse_yaml(yaml, "train.yaml"), sampling, "data.datasets.Training",
-                        folder.path());
+                        sources, folder.path());
   }
   std::string error(const std::string& yaml,
                     const std::function<void(SamplingSettings&)>& change = {}) const {
@@ -75,6 +75,11 @@ class DatasetsTest : public ::testing::Test {
     return ids;
   }
   TemporaryDirectory folder;
+  std::vector<data::TokenizerOptions> tokenizers;  // opened
+  mutable DatasetSources sources{3, [this](const data::TokenizerOptions& options) {
+                                   tokenizers.push_back(options);
+                                   return data::open_tokenizer(options);
+                                 }};
 };
 
 TEST_F(DatasetsTest, ReadsDocumentsInOrder) {
@@ -242,6 +247,46 @@ TEST_F(DatasetsTest, TurnsTextsForFillingInTheMiddle) {
   EXPECT_THAT(error("{type: fim, rate: 1}", with_bytes), HasSubstr("expected `dataset`"));
 }
 
+// Processes are dear, and threads that wait for one process are not at work.
+TEST_F(DatasetsTest, SharesATokenizerWithAsManyProcessesAsThreads) {
+  auto fim = [&](const std::string& keys, const std::string& inner) {
+    return "{type: fim, rate: 1, " + keys + " dataset: " + inner + "}";
+  };
+  auto with_bytes = [](auto& s) {
+    s.tokenizer_path = "bytes";
+    s.vocab_size = 264;
+  };
+  const std::string docs = "{type: memmap, path: docs}";
+  const auto blended = make("{type: blended, weights: [1, 1], datasets: [" + fim("", docs) + ", " +
+                                fim("spm_rate: 0,", "{type: random}") + "]}",
+                            with_bytes);
+  const auto validation = make(fim("", docs), with_bytes);
+  ASSERT_EQ(tokenizers.size(), 1u);
+  EXPECT_EQ(tokenizers[0].path, "bytes");
+  EXPECT_EQ(tokenizers[0].workers, 3);
+  // With other tokens it is another.
+  make(fim("pad_token: <other>,", docs), with_bytes);
+  ASSERT_EQ(tokenizers.size(), 2u);
+  EXPECT_THAT(tokenizers[1].added_tokens, testing::Contains("<other>"));
+  // Without threads, next() itself needs one.
+  int workers = 0;
+  DatasetSources alone(0, [&](const data::TokenizerOptions& options) {
+    workers = options.workers;
+    return nullptr;
+  });
+  alone.tokenizer("bytes", {});
+  EXPECT_EQ(workers, 1);
+}
+
+TEST_F(DatasetsTest, OpensAFileOnceForAllDefinitions) {
+  const auto training = make("{type: memmap, path: docs}");
+  const auto validation = make(
+      "{type: concatenated, datasets: [{type: memmap, path: docs}, {type: slice, end: 0.5, "
+      "dataset: "
+      "{type: memmap, path: docs}}]}");
+  EXPECT_EQ(sources.files().opened(), 1);
+}
+
 // ---------------------------------------------------------------- the legacy definition
 
 class LegacyTest : public DatasetsTest {
@@ -319,6 +364,16 @@ TEST_F(LegacyTest, MixesPrefixesByWeight) {
   EXPECT_EQ(firsts("{type: legacy, format: file, path: [lists/list.json], split: [2, 0], fim: "
                    "{rate: 0}}"),
             expected);
+}
+
+TEST_F(LegacyTest, OpensAFileOnceForAllParts) {
+  write_documents(1);
+  std::vector<std::shared_ptr<const data::SampledDataset>> parts;
+  for (size_t part = 0; part < 3; ++part)
+    parts.push_back(
+        make("{type: legacy, format: list, split: [1, 1, 1], fim: {rate: 0}, path: [d0]}",
+             [&](auto& s) { s.split_part = part; }));
+  EXPECT_EQ(sources.files().opened(), 1);
 }
 
 TEST_F(LegacyTest, CutsDocumentsInThree) {
