@@ -21,12 +21,7 @@ FASTLLM_INLINE void multiply_tile(int64_t depth, const LeftMatrix& left, const f
                                   bool add, float* c, int64_t c_stride) {
   using Lanes = typename Vector<kLanes>::type;
   constexpr int kVectors = int(kPanel) / kLanes;
-  Lanes sums[kRows][kVectors];
-  for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kVectors; ++v) {
-      sums[row][v] =
-          add ? *reinterpret_cast<const Lanes*>(c + row * c_stride + v * kLanes) : Lanes{};
-    }
+  Lanes sums[kRows][kVectors] = {};
   const float* a = left.data;
   for (int64_t d = 0; d < depth; ++d, a += left.depth_stride, panel += kPanel) {
     Lanes b[kVectors];
@@ -36,9 +31,12 @@ FASTLLM_INLINE void multiply_tile(int64_t depth, const LeftMatrix& left, const f
       for (int v = 0; v < kVectors; ++v) sums[row][v] += x * b[v];
     }
   }
+  // What is there is added last: a long sum then rounds by parts, not by all its elements.
   for (int row = 0; row < kRows; ++row)
-    for (int v = 0; v < kVectors; ++v)
-      *reinterpret_cast<Lanes*>(c + row * c_stride + v * kLanes) = sums[row][v];
+    for (int v = 0; v < kVectors; ++v) {
+      Lanes* to = reinterpret_cast<Lanes*>(c + row * c_stride + v * kLanes);
+      *to = add ? *to + sums[row][v] : sums[row][v];
+    }
 }
 
 // The rows that are left after the full tiles, fewer than kRows.

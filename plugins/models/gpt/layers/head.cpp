@@ -5,13 +5,12 @@
 // weight (few tokens), it is kept instead.
 #include "layers/head.hpp"
 
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 
 #include <algorithm>
 
 #include "layers/embedding.hpp"
+#include "layers/product.hpp"
 
 namespace fastllm::gpt {
 namespace {
@@ -97,7 +96,7 @@ LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const Lo
                                 : scratch.defined()       ? scratch.narrow(0, 0, count)
                                                           : at::Tensor();
     at::Tensor logits = wanted.logits.defined() ? wanted.logits.narrow(0, begin, count) : gradient;
-    at::addmm_out(logits, logits, x, weight.t(), 0, config_.logits_scale);
+    product(x, weight.t(), false, logits, config_.logits_scale);
     const LossSums some =
         cross_entropy(logits.const_data_ptr<float>(), labels.const_data_ptr<int64_t>() + begin,
                       count, config_.vocabulary, factors,
@@ -105,12 +104,10 @@ LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const Lo
     sums.cross_entropy += some.cross_entropy;
     sums.z += some.z;
     if (wanted.d_normed.defined()) {
-      at::Tensor d_normed = wanted.d_normed.narrow(0, begin, count);
-      at::mm_out(d_normed, gradient, weight);
+      product(gradient, weight, false, wanted.d_normed.narrow(0, begin, count));
     }
     if (wanted.d_weight.defined()) {
-      at::Tensor d_weight = wanted.d_weight;
-      at::addmm_out(d_weight, d_weight, gradient.t(), x, begin == 0 ? 0 : 1);
+      product(gradient.t(), x, begin > 0, wanted.d_weight);
     }
   }
   return sums;
@@ -189,8 +186,8 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
       const int64_t tokens = saved.x.size(0), rows = chunk(tokens);
       for (int64_t begin = 0; begin < tokens; begin += rows) {
         const int64_t count = std::min(rows, tokens - begin);
-        at::Tensor some = d_normed.narrow(0, begin, count);
-        at::mm_out(some, saved.d_logits.narrow(0, begin, count), parameters[weight_]);
+        product(saved.d_logits.narrow(0, begin, count), parameters[weight_], false,
+                d_normed.narrow(0, begin, count));
       }
     }
   } else {

@@ -1,10 +1,9 @@
-// Linear maps as single library products: residuals and accumulation are the product's own
-// addition.
+// Linear maps as single products: residuals and accumulation are the product's own addition.
 #include "layers/linear.hpp"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
+
+#include "layers/product.hpp"
 
 namespace fastllm::gpt {
 
@@ -21,10 +20,8 @@ at::Tensor Linear::to_output() const {
 
 void Linear::forward(const at::Tensor& x, const at::Tensor& y) const {
   at::Tensor out = y;
-  if (bias_ < 0)
-    at::mm_out(out, x, to_output());
-  else
-    at::addmm_out(out, parameters_[bias_], x, to_output());
+  if (bias_ >= 0) out.copy_(parameters_[bias_].expand_as(out));
+  product(x, to_output(), bias_ >= 0, out);
 }
 
 void Linear::forward_add(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
@@ -33,20 +30,17 @@ void Linear::forward_add(const at::Tensor& x, const at::Tensor& residual, const 
   if (dropout.active()) {
     forward(x, y);
     add_branch(dropout, y, residual, y);
-  } else if (bias_ < 0) {
-    at::addmm_out(out, residual, x, to_output());
   } else {
-    at::add_out(out, residual, parameters_[bias_]);
-    out.addmm_(x, to_output());
+    if (bias_ < 0)
+      out.copy_(residual);
+    else
+      at::add_out(out, residual, parameters_[bias_]);
+    product(x, to_output(), true, out);
   }
 }
 
 void Linear::backward_input(const at::Tensor& dy, const at::Tensor& dx, bool add) const {
-  at::Tensor out = dx;
-  if (add)
-    out.addmm_(dy, to_output().t());
-  else
-    at::mm_out(out, dy, to_output().t());
+  product(dy, to_output().t(), add, dx);
 }
 
 void Linear::backward_parameters(const Gradients& gradients, const at::Tensor& dy,

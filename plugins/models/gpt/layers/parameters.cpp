@@ -2,12 +2,12 @@
 // product, so a gradient buffer is never filled with zeros first.
 #include "layers/parameters.hpp"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include "kernels/row_sum.hpp"
 #include "layers/layer.hpp"
+#include "layers/product.hpp"
 
 namespace fastllm::gpt {
 namespace {
@@ -94,8 +94,7 @@ void Parameters::drop_copies() {
 void Gradients::product(int index, const at::Tensor& left, const at::Tensor& right,
                         double scale) const {
   if (!wanted(index)) return;
-  at::Tensor gradient = parameters_.gradient(index);
-  at::addmm_out(gradient, gradient, left.t(), right, overwrites(index) ? 0 : 1, scale);
+  gpt::product(left.t(), right, !overwrites(index), parameters_.gradient(index), scale);
 }
 
 void Gradients::scaled(int index, const at::Tensor& values, double scale) const {
