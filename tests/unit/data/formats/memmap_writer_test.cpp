@@ -90,6 +90,16 @@ TEST(MemmapWriter, LeavesNothingBehindUnfinished) {
   EXPECT_EQ(entries(folder.path()), 0u);
 }
 
+TEST(MemmapWriter, SaysWhatItCannotReplace) {
+  TemporaryDirectory folder;
+  make_directories(folder.path() / "x.idx" / "inside");
+  MemmapWriter writer(folder.path() / "x", TokenType::kInt16);
+  writer.add(std::vector<int64_t>{1});
+  EXPECT_THAT(
+      message_of([&] { writer.finish(); }, Status::kUnavailable),
+      HasSubstr("cannot replace " + (folder.path() / "x.idx").string() + ": Is a directory"));
+}
+
 TEST(MemmapWriter, RefusesWhatTheFormatCannotHold) {
   TemporaryDirectory folder;
   MemmapWriter writer(folder.path() / "x", TokenType::kInt16);

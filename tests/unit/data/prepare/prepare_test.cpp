@@ -652,8 +652,29 @@ TEST_F(Prepare, RefusesTextsThatAreTooLongForADocument) {
                              HasSubstr("split it, or give its parts as JSON lines")));
 }
 
+TEST_F(Prepare, SaysWhenAnotherOutputCameInBetween) {
+  input("a.txt", "text");
+  const std::string message = message_of(
+      [&] {
+        prepare(options_, [&](int64_t, int64_t) {
+          make_directories(options_.output_path);
+          write_file_atomic(out("other"), "theirs");
+        });
+      },
+      Status::kUnavailable);
+  EXPECT_THAT(message, AllOf(HasSubstr("cannot put "), HasSubstr(" in its place "),
+                             HasSubstr(options_.output_path.string() + ": File exists")));
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out"));
+  EXPECT_THAT(names_in(options_.output_path), ElementsAre("other"));
+}
+
 TEST_F(Prepare, SaysWhenItCannotWrite) {
   input("a.txt", "text");
+  // Room for the name of the output, none for that of the folder it is made in.
+  options_.output_path = folder_.path() / std::string(250, 'n');
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kUnavailable),
+              AllOf(HasSubstr("cannot make the folder "), HasSubstr(".partial."),
+                    HasSubstr("File name too long")));
   options_.output_path = "/dev/null/out";
   EXPECT_THAT(message_of([&] { prepare(options_); }), HasSubstr("/dev/null"));
 }
