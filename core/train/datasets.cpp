@@ -18,6 +18,7 @@
 #include "core/train/settings/core_fields.hpp"
 #include "core/train/settings/dataset_checks.hpp"
 #include "core/train/settings/dataset_fields.hpp"
+#include "core/train/settings/dataset_types.hpp"
 #include "core/train/settings/legacy_dataset.hpp"
 
 namespace fastllm::train {
@@ -46,6 +47,11 @@ struct Context {
               fmt::format("{}{}: {}", place.empty() ? "" : place + ": ", context.where, sentence));
 }
 
+// "a, b or c"
+std::string one_of(const std::vector<std::string>& names) {
+  return fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+}
+
 std::string type_of(const Node& definition, const Context& context) {
   if (context.depth > kMaxDepth) {
     refuse(context, definition,
@@ -71,10 +77,7 @@ const config::Schema& core_schema() {
 }
 
 DatasetRules rules_of(const SamplingSettings& sampling, const Context& context) {
-  DatasetRules rules;
-  rules.shuffle = data::shuffle_name(sampling.shuffle);
-  rules.use_loss_masking_spans = sampling.use_loss_masking_spans;
-  rules.truncate_documents = sampling.truncate_documents;
+  DatasetRules rules{sampling};
   rules.tokenizer_path = sampling.tokenizer_path;
   rules.vocab_size = sampling.vocab_size;
   rules.split_part = sampling.split_part;
@@ -93,11 +96,6 @@ std::pair<Node, Context> open_file(const Node& definition, const SamplingSetting
   check_dataset(content, context.where, rules_of(sampling, context));
   return {std::move(content), Context{context.where, path.parent_path(), context.sources,
                                       context.depth + 1, context.inside_fim}};
-}
-
-bool is_indexed(const std::string& type) {
-  return type == "memmap" || type == "concatenated" || type == "slice" ||
-         type == "concatenated_memmap";
 }
 
 const Node& inner_dataset(const Node& definition, const Context& context, const char* what) {
@@ -144,9 +142,8 @@ data::IndexedPointer make_indexed(const Node& definition, const SamplingSettings
                             definition.get_optional<double>("end").value_or(1));
   }
   refuse(context, definition,
-         fmt::format("expected a dataset of documents (memmap, concatenated, slice, "
-                     "concatenated_memmap or file), found type {}",
-                     type));
+         fmt::format("expected a dataset of documents ({}), found type {}",
+                     one_of(dataset_types(/*of_documents=*/true)), type));
 }
 
 std::shared_ptr<const data::SampledDataset> make(const Node& definition,
@@ -160,26 +157,11 @@ std::shared_ptr<const data::SampledDataset> make_stream(const Node& definition,
                             {.num_samples = sampling.num_samples,
                              .sequence_length = sampling.sequence_length,
                              .seed = sampling.seed,
-                             .shuffle = sampling.shuffle,
+                             .shuffle = data::parse_shuffle(sampling.shuffle),
                              .predicted_tokens = sampling.predicted_tokens,
                              .use_loss_masking_spans = sampling.use_loss_masking_spans,
                              .truncate_documents = sampling.truncate_documents,
                              .maximum_document_length = sampling.maximum_document_length});
-}
-
-SamplingSettings settings_inside(const Node& definition, SamplingSettings sampling) {
-  const Node* own = definition.find("sampling");
-  if (!own || own->is_null()) return sampling;
-  if (auto seed = own->get_optional<int64_t>("seed")) sampling.seed = uint64_t(*seed);
-  if (auto shuffle = own->get_optional<std::string>("shuffle"))
-    sampling.shuffle = data::parse_shuffle(*shuffle);
-  if (auto spans = own->get_optional<bool>("use_loss_masking_spans"))
-    sampling.use_loss_masking_spans = *spans;
-  if (auto truncate = own->get_optional<bool>("truncate_documents"))
-    sampling.truncate_documents = *truncate;
-  if (auto longest = own->get_optional<int64_t>("maximum_document_length"))
-    sampling.maximum_document_length = *longest;
-  return sampling;
 }
 
 std::shared_ptr<const data::SampledDataset> make_blended(const Node& definition,
@@ -268,7 +250,7 @@ std::shared_ptr<const data::SampledDataset> make(const Node& definition,
                                                  const SamplingSettings& sampling,
                                                  const Context& context) {
   const std::string type = type_of(definition, context);
-  if (is_indexed(type)) return make_stream(definition, sampling, context);
+  if (gives_documents(type)) return make_stream(definition, sampling, context);
   if (type == "file") {
     auto [content, inner] = open_file(definition, sampling, context);
     return make(content, sampling, inner);
@@ -280,15 +262,16 @@ std::shared_ptr<const data::SampledDataset> make(const Node& definition,
   }
   if (type == "sampled") {
     const Node& inner = inner_dataset(definition, context, "what to sample");
-    return make(inner, settings_inside(definition, sampling), context.inside("dataset"));
+    SamplingSettings own = sampling;
+    own.override_by(definition);
+    return make(inner, own, context.inside("dataset"));
   }
   if (type == "blended") return make_blended(definition, sampling, context);
   if (type == "fim") return make_fim(definition, sampling, context);
   if (type == "legacy") return make_legacy(definition, sampling, context);
   refuse(context, definition,
-         fmt::format("expected a dataset of type memmap, concatenated, slice, blended, sampled, "
-                     "random, fim, file, concatenated_memmap or legacy, found {}",
-                     type));
+         fmt::format("expected a dataset of type {}, found {}",
+                     one_of(dataset_types(/*of_documents=*/false)), type));
 }
 
 }  // namespace
@@ -302,7 +285,7 @@ SamplingSettings sampling_settings(const Settings& settings, const std::string& 
   sampling.sequence_length = settings.batch.sequence_length;
   sampling.predicted_tokens = predicted_tokens;
   sampling.seed = uint64_t(data.seed);
-  sampling.shuffle = data::parse_shuffle(data.shuffle);
+  sampling.shuffle = data.shuffle;
   sampling.use_loss_masking_spans = data.use_loss_masking_spans;
   sampling.truncate_documents = data.truncate_documents;
   sampling.maximum_document_length = data.maximum_document_length.value_or(0);

@@ -11,22 +11,18 @@
 #include "core/data/batch.hpp"
 #include "core/data/sampling/sampling.hpp"
 #include "core/train/dataset_sources.hpp"
+#include "core/train/settings/sampling_choices.hpp"
 #include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
 
-// How samples are taken; `sampled` definitions change parts of it for what is inside them.
-struct SamplingSettings {
+// What a definition is made with.
+struct SamplingSettings : SamplingChoices {
   int64_t num_samples = 0;
   int64_t sequence_length = 0;   // tokens
   int64_t predicted_tokens = 1;  // labels a position has; a sample has as many tokens more
-  uint64_t seed = 0;
-  data::Shuffle shuffle = data::Shuffle::kEpoch;
-  bool use_loss_masking_spans = false;
-  bool truncate_documents = true;
-  int64_t maximum_document_length = 0;  // tokens; 0: no limit
-  int64_t vocab_size = 0;               // the model's; for type random
-  std::string tokenizer_path;           // for type fim; empty: none
+  int64_t vocab_size = 0;        // the model's; for type random
+  std::string tokenizer_path;    // for type fim; empty: none
   // For type legacy: the seed of its order, and its part of the split (0 training, 1 validation,
   // 2 test).
   int64_t legacy_seed = 1234;

@@ -42,7 +42,7 @@ class Walk {
                                definition.find("begin")->scalar_text(),
                                definition.find("end")->scalar_text()));
     } else if (type == "sampled") {
-      inner = rules_inside(definition, rules);
+      inner.override_by(definition);
       if (rules.inside_fim && inner.use_loss_masking_spans && !rules.use_loss_masking_spans)
         add("sampling.use_loss_masking_spans", spans_sentence());
     } else if (type == "fim") {
@@ -135,17 +135,6 @@ void check_dataset(const Node& definition, const std::string& path, const Datase
 
 size_t split_part(const std::string& name) {
   return name == "Training" ? 0 : name == "Test" ? 2 : 1;
-}
-
-DatasetRules rules_inside(const Node& sampled, DatasetRules rules) {
-  const Node* own = sampled.child("sampling");
-  if (!own || own->is_null()) return rules;
-  rules.shuffle = own->get_optional<std::string>("shuffle").value_or(rules.shuffle);
-  rules.use_loss_masking_spans =
-      own->get_optional<bool>("use_loss_masking_spans").value_or(rules.use_loss_masking_spans);
-  rules.truncate_documents =
-      own->get_optional<bool>("truncate_documents").value_or(rules.truncate_documents);
-  return rules;
 }
 
 }  // namespace fastllm::train

@@ -6,14 +6,12 @@
 #include <string>
 
 #include "core/config/node.hpp"
+#include "core/train/settings/sampling_choices.hpp"
 
 namespace fastllm::train {
 
 // What holds where a definition stands; `sampled` changes it for what is inside.
-struct DatasetRules {
-  std::string shuffle = "epoch";
-  bool use_loss_masking_spans = false;
-  bool truncate_documents = true;
+struct DatasetRules : SamplingChoices {
   std::string tokenizer_path;  // data.tokenizer.path; empty: none
   int64_t vocab_size = 0;      // the model's; 0: it does not say
   size_t split_part = 0;       // of the legacy definition: 0 training, 1 validation, 2 test
@@ -36,8 +34,5 @@ void check_dataset(const config::Node& definition, const std::string& path,
 // Of the three parts of a legacy split, that of data.datasets.NAME: Training and Test have their own,
 // all others are for validation.
 size_t split_part(const std::string& name);
-
-// The rules inside a `sampled` definition.
-DatasetRules rules_inside(const config::Node& sampled, DatasetRules rules);
 
 }  // namespace fastllm::train

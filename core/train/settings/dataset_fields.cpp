@@ -1,6 +1,7 @@
 // The keys of each type of dataset, and which types may stand inside which.
 #include "core/train/settings/dataset_fields.hpp"
 
+#include "core/train/settings/dataset_types.hpp"
 #include "core/train/settings/field_builders.hpp"
 
 namespace fastllm::train {
@@ -16,8 +17,7 @@ using config::Type;
 namespace {
 
 // Documents one by one: the others that hold datasets of this kind refuse anything else.
-const std::vector<std::string> kIndexed = {"memmap", "concatenated", "slice", "file",
-                                           "concatenated_memmap"};
+const std::vector<std::string> kIndexed = dataset_types(/*of_documents=*/true);
 
 Nested one(const std::string& path, std::vector<std::string> types, const std::string& help) {
   Nested nested;

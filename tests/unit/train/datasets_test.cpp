@@ -11,11 +11,13 @@
 #include "core/base/file.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
 #include "core/data/formats/memmap_writer.hpp"
+#include "core/train/settings/dataset_types.hpp"
 
 namespace fastllm::train {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class DatasetsTest : public ::testing::Test {
  protected:
@@ -32,7 +34,7 @@ class DatasetsTest : public ::testing::Test {
     sampling.num_samples = 4;
     sampling.sequence_length = 3;
     sampling.seed = 1;
-    sampling.shuffle = data::Shuffle::kDisabled;
+    sampling.shuffle = "disabled";
     sampling.vocab_size = 100;
     if (change) change(sampling);
     return make_dataset(config::parse_yaml(yaml, "train.yaml"), sampling, "data.datasets.Training",
@@ -111,7 +113,7 @@ TEST_F(DatasetsTest, BlendsSampledFilesByTheirWeights) {
                     "type: slice\nbegin: 0.5\ndataset: {type: memmap, path: docs}\n");
   const std::string first = "{type: file, path: first.yaml}",
                     second = "{type: file, path: second.yaml}";
-  for (const data::Shuffle shuffle : {data::Shuffle::kDisabled, data::Shuffle::kEpoch}) {
+  for (const std::string& shuffle : {std::string("disabled"), std::string("epoch")}) {
     const auto with = [=](int64_t samples, uint64_t seed) {
       return [=](SamplingSettings& s) {
         s.num_samples = samples;
@@ -455,11 +457,21 @@ TEST_F(DatasetsTest, ErrorsNameThePlaceAndWhatToDo) {
   EXPECT_THAT(error("{path: docs}"), HasSubstr("expected a block with a `type`"));
   EXPECT_THAT(error("{type: blended, weights: [1], datasets: [{type: random}]}"),
               HasSubstr("expected at least two datasets"));
-  EXPECT_THAT(error("{type: concatenated, datasets: [{type: random}]}"),
-              HasSubstr("data.datasets.Training.datasets.0: expected a dataset of documents"));
-  EXPECT_THAT(error("{type: parquet}"),
-              HasSubstr("expected a dataset of type memmap, concatenated, slice, blended, sampled, "
-                        "random, fim, file, concatenated_memmap or legacy, found parquet"));
+  EXPECT_THAT(
+      error("{type: concatenated, datasets: [{type: random}]}"),
+      HasSubstr("data.datasets.Training.datasets.0: expected a dataset of documents (memmap, "
+                "concatenated, slice, file or concatenated_memmap), found type random"));
+  EXPECT_THAT(
+      error("{type: parquet}"),
+      HasSubstr("expected a dataset of type memmap, concatenated, slice, file, "
+                "concatenated_memmap, random, sampled, blended, fim or legacy, found parquet"));
+  for (const std::string& type : dataset_types(/*of_documents=*/false))  // each of them is known
+    EXPECT_THAT(error("{type: " + type + ", path: none}"), Not(HasSubstr("a dataset of type")))
+        << type;
+  for (const std::string& type : dataset_types(/*of_documents=*/true))
+    EXPECT_THAT(error("{type: slice, dataset: {type: " + type + ", path: none}}"),
+                Not(HasSubstr("a dataset of documents")))
+        << type;
   EXPECT_THAT(error("{type: memmap, path: none}"), HasSubstr("none"));
   EXPECT_THAT(error("{type: memmap, path: docs, num_documents: 7}"), HasSubstr("7"));
   write_file_atomic(folder.path() / "loop.yaml", "{type: file, path: loop.yaml}");
