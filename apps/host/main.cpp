@@ -49,6 +49,7 @@ int run(int argc, char** argv) {
     std::fputs(help_text().c_str(), stdout);
     return kDone;
   }
+  if (options.processes > 1) return run_ranks(options, argc, argv);
   if (options.command == "plugins") return run_plugins(options);
   if (options.command == "schema") return run_schema(options);
   if (options.command == "prepare") return run_prepare(options);

@@ -1,5 +1,7 @@
 #include "apps/host/options.hpp"
 
+#include <fmt/format.h>
+
 #include <boost/program_options.hpp>
 
 #include <algorithm>
@@ -13,6 +15,8 @@ namespace fastllm::host {
 namespace {
 
 namespace po = boost::program_options;
+
+constexpr int kMostProcesses = 1024;
 
 const char* const kCommands[] = {"train", "evaluate", "compare", "plugins", "schema", "prepare"};
 
@@ -28,6 +32,8 @@ po::options_description visible_options(Options& options) {
   add("verbose", po::value(&options.verbosity)->value_name("N"),
       "how much of the configuration is printed: 0 what matters (default), 10, 20 more, -1 "
       "everything");
+  add("nproc", po::value(&options.processes)->value_name("N"),
+      "start N ranks on this computer, each with its share of the cores");
   add("plugin-path", po::value(&options.plugin_paths)->value_name("DIR")->composing(),
       "look for plugins here first; may be given several times");
   add("allow-insecure-plugins", po::bool_switch(&options.allow_insecure_plugins),
@@ -56,6 +62,7 @@ const std::map<std::string, std::set<std::string>> kMeant = {
     {"config", {"train", "evaluate"}},
     {"validate", {"train", "evaluate"}},
     {"verbose", {"train", "evaluate"}},
+    {"nproc", {"train", "evaluate"}},
     {"plugin-path", {"train", "evaluate", "schema", "plugins"}},
     {"allow-insecure-plugins", {"train", "evaluate", "schema", "plugins"}},
     {"markdown", {"schema"}},
@@ -131,6 +138,10 @@ Options parse_options(int argc, char** argv) {
         "expected no further words after " + options.command + ", found " +
         (options.config_file.empty() ? options.overrides.front() : options.config_file) +
         "; see fastllm-host --help"};
+  }
+  if (options.processes < 1 || options.processes > kMostProcesses) {
+    throw UsageError{fmt::format("--nproc: expected a number of ranks from 1 to {}, found {}",
+                                 kMostProcesses, options.processes)};
   }
   for (const auto& folder : options.plugin_paths) {
     std::error_code code;

@@ -25,6 +25,7 @@ struct Options {
   std::vector<std::string> overrides;  // a.b.c=VALUE, in order
   std::vector<std::filesystem::path> plugin_paths;
   bool allow_insecure_plugins = false;
+  int processes = 1;  // ranks to start on this computer
   bool validate = false;
   int verbosity = 0;
   bool markdown = false;  // schema: the reference page instead

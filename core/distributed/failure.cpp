@@ -72,13 +72,8 @@ struct FailureWatch::State {
 
   // The first to speak is heard.
   void publish(const std::string& sentence) {
-    {
-      const std::lock_guard lock(store_mutex);
-      if (store->add(kClaim, 1) == 1) {
-        store->set(kFailure, sentence);
-        return;
-      }
-    }
+    const std::unique_lock lock(store_mutex, options.grace);
+    if (lock && store->add(kClaim, 1) == 1) store->set(kFailure, sentence);
   }
 
   std::string life() {
@@ -107,7 +102,7 @@ struct FailureWatch::State {
     }
     if (sign->second.text == kDone || now - sign->second.since < limit) return;
     publish(
-        fmt::format("{} failed: it was killed or stands still, since it has shown no sign of "
+        fmt::format("{} failed: it has ended or stands still, for it has shown no sign of "
                     "life for {:g} s",
                     name_of(who), seconds(limit)));
   }
@@ -174,7 +169,7 @@ struct FailureWatch::State {
         const auto now = Clock::now();
         if (!reason && now - answered > options.silence) {
           reason = fmt::format(
-              "{} failed: it stands still, since the store of the run, which it "
+              "{} failed: it stands still, for the store of the run, which it "
               "holds, has not answered for {:g} s",
               options.store_of_launcher ? "the launcher" : name_of(0), seconds(options.silence));
           learnt = now;
@@ -251,19 +246,22 @@ void FailureWatch::check() const {
 
 void FailureWatch::fail(const std::string& sentence) noexcept {
   State& s = *state_;
+  bool consequence;
+  {
+    const std::lock_guard lock(s.mutex);
+    consequence = s.reason.has_value();
+    s.own_failure = true;
+  }
   try {
-    {
-      const std::lock_guard lock(s.mutex);
-      if (s.reason) return;  // a consequence
-      s.own_failure = true;
-    }
-    s.publish(fmt::format("rank {} failed: {}", s.rank, sentence));
+    if (!consequence) s.publish(fmt::format("rank {} failed: {}", s.rank, sentence));
+    // Others may end as they like; the process that holds the store lets them read it first.
+    if (consequence && (s.rank != 0 || s.options.store_of_launcher)) return;
     std::vector<std::string> keys;
     for (int who = 0; who < s.size; ++who) keys.push_back(knows_key(who));
-    for (const auto end = Clock::now() + s.options.suspicion; Clock::now() < end;) {
+    for (const auto end = Clock::now() + s.options.grace; Clock::now() < end;) {
       {
-        const std::lock_guard lock(s.store_mutex);
-        if (s.store->has(keys)) return;
+        const std::unique_lock lock(s.store_mutex, s.options.grace);
+        if (!lock || s.store->has(keys)) return;
       }
       std::this_thread::sleep_for(milliseconds(20));
     }

@@ -19,7 +19,7 @@ namespace fastllm::distributed {
 
 struct WatchOptions {
   std::chrono::milliseconds beat{500};        // between two signs of life
-  std::chrono::milliseconds silence{10000};   // without one for so long: the rank has failed
+  std::chrono::milliseconds silence{8000};    // without one for so long: the rank has failed
   std::chrono::milliseconds suspicion{3000};  // the same, once communication has failed
   std::chrono::milliseconds grace{2000};      // for the training thread to end by itself
   bool store_of_launcher = false;             // else rank 0 holds it

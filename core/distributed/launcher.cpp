@@ -1,6 +1,7 @@
 #include "core/distributed/launcher.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -14,15 +15,18 @@
 
 #include <fcntl.h>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/distributed/environment.hpp"
+#include "core/distributed/groups.hpp"
 
 namespace fastllm::distributed {
 namespace {
@@ -104,6 +108,15 @@ int cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+// By SIGSTOP, or under a debugger.
+bool is_stopped(pid_t id) {
+  std::ifstream file(fmt::format("/proc/{}/stat", id));
+  std::string line;
+  std::getline(file, line);
+  const size_t name_end = line.rfind(") ");  // the name before it may hold anything
+  return name_end != std::string::npos && std::tolower(line[name_end + 2]) == 't';
 }
 
 std::string end_text(int rank, int status) {
@@ -248,9 +261,16 @@ class Launcher {
   // The others had time to end: SIGTERM, then SIGKILL.
   void press() {
     if (!deadline_ || Clock::now() < *deadline_ || running() == 0) return;
-    signal_all(pressed_ ? SIGKILL : SIGTERM);
-    // One that was stopped takes no other signal.
-    if (!pressed_) log::plain_error(first_ + ", and the others did not end by themselves");
+    std::vector<int> left;
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      const Child& child = children_[rank];
+      if (!child.running) continue;
+      left.push_back(int(rank));
+      ::kill(-child.id, pressed_ || is_stopped(child.id) ? SIGKILL : SIGTERM);
+    }
+    if (!pressed_)
+      log::plain_error(
+          fmt::format("{}, {} did not end after it; ending it", first_, ranks_text(left)));
     pressed_ = true;
     deadline_ = Clock::now() + options_.grace;
   }

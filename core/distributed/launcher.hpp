@@ -12,7 +12,8 @@ struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command;  // the program's path, then its arguments
   // After one has failed: for the others to say the same and end, before SIGTERM; then until SIGKILL.
-  std::chrono::milliseconds settle{8000}, grace{4000};
+  // One that was stopped (SIGSTOP) takes no other signal, and gets SIGKILL at once.
+  std::chrono::milliseconds settle{5000}, grace{4000};
   // Exit codes that are no failure though not 0: the others end by themselves, however long it takes.
   std::vector<int> orderly_codes;
 };

@@ -216,10 +216,22 @@ std::vector<std::string> introduce(Store& store, int rank, int size, const std::
     for (int i = 0; i <= index; ++i) std::getline(lines, result);
     return result;
   };
-  auto fail = [&](const std::string& sentence) {
-    store.set(verdict_key, "!" + sentence);
+  const std::string came_key = "hello/came", heard_key = "hello/heard";
+  // Ends with what all say. Rank 0 holds the store: it goes last.
+  auto end = [&](const std::string& sentence) {
+    store.add(heard_key, 1);
+    for (int i = 0; rank == 0 && i < 200; ++i) {
+      if (store.add(heard_key, 0) >= store.add(came_key, 0)) break;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
     throw Error(Status::kInvalid, sentence);
   };
+  auto fail = [&](const std::string& sentence) {
+    store.set(verdict_key, "!" + sentence);
+    end(sentence);
+  };
+
+  store.add(came_key, 1);
 
   if (store.add(fmt::format("hello/{}/count", rank), 1) > 1) {
     std::optional<std::string> other;
@@ -237,7 +249,7 @@ std::vector<std::string> introduce(Store& store, int rank, int size, const std::
   const auto deadline = Clock::now() + timeout + milliseconds(rank == 0 ? 0 : 2000);
   for (milliseconds pause(1);; pause = std::min(pause * 2, milliseconds(50))) {
     if (const auto verdict = store.get(verdict_key)) {
-      if (verdict->starts_with('!')) throw Error(Status::kInvalid, verdict->substr(1));
+      if (verdict->starts_with('!')) end(verdict->substr(1));
       break;
     }
     if (rank == 0 && store.has(keys)) break;
@@ -292,7 +304,7 @@ std::vector<std::string> introduce(Store& store, int rank, int size, const std::
                     "see what its log says",
                     double(timeout.count()) / 1000));
   }
-  if (verdict->starts_with('!')) throw Error(Status::kInvalid, verdict->substr(1));
+  if (verdict->starts_with('!')) end(verdict->substr(1));
   std::istringstream lines(*verdict);
   for (std::string name; std::getline(lines, name);) names.push_back(name);
   if (int(names.size()) != size) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <future>
 #include <thread>
 
 #include "core/base/version.hpp"
@@ -26,6 +27,23 @@ struct Session::Connection {
 };
 
 namespace {
+
+// A client waits without end for the answer of something that listens there and is no store.
+std::unique_ptr<Store> open_store(Backend& backend, const StoreAddress& address) {
+  if (address.listening) return backend.open_store(address);
+  std::promise<std::unique_ptr<Store>> promise;
+  auto result = promise.get_future();
+  std::thread([&backend, address, p = std::move(promise)]() mutable {
+    try {
+      p.set_value(backend.open_store(address));
+    } catch (...) {
+      p.set_exception(std::current_exception());
+    }
+  }).detach();
+  if (result.wait_for(address.timeout) == std::future_status::timeout)
+    throw StoreLost("what listens there does not answer");
+  return result.get();
+}
 
 template <class Body>
 auto with_store(const StoreAddress& address, Body&& body) {
@@ -62,9 +80,9 @@ std::unique_ptr<Session> Session::join(const LaunchEnvironment& launch, const Wo
     std::shared_ptr<Store> watch_store;
     std::vector<std::string> names;
     with_store(first, [&] {
-      c.store = c.backend->open_store(first);
+      c.store = open_store(*c.backend, first);
       names = introduce(*c.store, rank, world.size(), version_text(), options.timeout);
-      watch_store = c.backend->open_store(second);
+      watch_store = open_store(*c.backend, second);
     });
     WatchOptions watch = options.watch;
     watch.store_of_launcher = launch.launcher_serves;

@@ -2,6 +2,7 @@
 // many processes start. Prints what it sees; a failure is one line on standard error and exit code 1.
 //   rank_program [--nproc N] SCENARIO [name=value ...]
 #include <fmt/format.h>
+#include <omp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -222,6 +223,8 @@ void run(Session& session, const Arguments& arguments) {
     session.meet(odd && arguments.text("event") == "elsewhere" ? "save 10" : "evaluation 10",
                  milliseconds(arguments.number("meeting", 20000)));
     say("met");
+  } else if (scenario == "threads") {
+    say(fmt::format("{} threads", omp_get_max_threads()));
   } else if (scenario == "steps") {
     run_steps(session, arguments);
   } else {

@@ -1,6 +1,7 @@
 // c10d's store and Gloo's messages behind core/distributed/backend.hpp. The only source of the core
 // that sees LibTorch. Nothing of LibTorch leaves it, its exceptions neither.
 #include <ATen/ops/from_blob.h>
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
@@ -14,12 +15,15 @@
 namespace fastllm::distributed {
 namespace {
 
-// The first line of what LibTorch says; the rest is a trace of its own functions.
+// The first line of what LibTorch says, without the source file in front; behind it comes a trace.
 std::string first_line(const std::exception& e) {
   std::string_view text = e.what();
   if (const auto* error = dynamic_cast<const c10::Error*>(&e))
     text = error->what_without_backtrace();
-  return std::string(text.substr(0, std::min(text.find('\n'), size_t(300))));
+  text = text.substr(0, std::min(text.find('\n'), size_t(300)));
+  const size_t source = text.find("] ");
+  if (text.starts_with('[') && source != text.npos) text.remove_prefix(source + 2);
+  return std::string(text);
 }
 
 template <class Lost, class Body>
@@ -140,6 +144,9 @@ class C10dBackend final : public Backend {
 
 extern "C" __attribute__((visibility("default"))) fastllm::distributed::Backend*
 fastllm_distributed_backend(const char* built_for) {
+  // What goes wrong is told by the host, in a sentence; LibTorch would add traces of its functions.
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", 0);
+  c10::initLogging();
   static fastllm::distributed::C10dBackend backend;
   return std::string_view(built_for) == FASTLLM_BACKEND_VERSION ? &backend : nullptr;
 }

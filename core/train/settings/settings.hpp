@@ -10,6 +10,7 @@
 
 #include "core/base/interval.hpp"
 #include "core/config/node.hpp"
+#include "core/distributed/environment.hpp"
 #include "core/optim/adamw.hpp"
 #include "core/optim/learning_rate.hpp"
 #include "core/optim/loss_scaler.hpp"
@@ -19,11 +20,8 @@ namespace fastllm::train {
 enum class Phase { kTraining, kValidation, kTest };
 const char* phase_name(Phase phase);  // "Training", ...: the keys of data.datasets
 
-// What a launcher says of this process. Reading it names a variable that holds no number.
-struct Environment {
-  std::optional<int64_t> world_size, rank, local_world_size;
-  static Environment from_process();
-};
+// What a launcher says of this process.
+using Environment = distributed::LaunchEnvironment;
 
 struct RunSettings {
   std::optional<std::string> experiment_dir;

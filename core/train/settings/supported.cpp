@@ -51,7 +51,7 @@ class Checker {
     one("pipeline_parallel", ranks.pipeline_parallel);
     one("sequence_data_parallel", ranks.sequence_data_parallel);
     // A launcher and the configuration must tell the same story.
-    auto agree = [&](const char* name, const char* variable, int64_t value,
+    auto agree = [&](const char* name, const std::string& variable, int64_t value,
                      std::optional<int64_t> told) {
       if (told && *told != value) {
         problems_.add(
@@ -60,9 +60,9 @@ class Checker {
                         variable, value));
       }
     };
-    agree("world_size", "WORLD_SIZE", ranks.world_size, environment_.world_size);
-    agree("rank", "RANK", ranks.rank, environment_.rank);
-    agree("local_world_size", "LOCAL_WORLD_SIZE", ranks.local_world_size,
+    agree("world_size", environment_.world_size_name, ranks.world_size, environment_.world_size);
+    agree("rank", environment_.rank_name, ranks.rank, environment_.rank);
+    agree("local_world_size", environment_.local_world_size_name, ranks.local_world_size,
           environment_.local_world_size);
   }
 
