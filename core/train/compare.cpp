@@ -53,7 +53,7 @@ void read_line(std::string_view text, const std::string& where, RecordedRun& run
   losses.clear();
   for (size_t i = 0; i < line.size(); ++i) {
     const std::string& name = line.key(i);
-    if (name == "phase" || is_common_metric(name)) continue;
+    if (is_common_metric(name)) continue;
     const Node& value = line.at(i);
     if (!value.is_null() && value.kind() != Node::Kind::kFloat &&
         value.kind() != Node::Kind::kInt) {
@@ -69,7 +69,12 @@ void read_metrics(const fs::path& path, RecordedRun& run) {
   std::set<std::pair<std::string, int64_t>> seen;
   size_t number = 1;
   for (size_t begin = 0; begin < text.size(); ++number) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
+    const size_t end = text.find('\n', begin);
+    if (end == std::string::npos) {  // killed, or the disk was full, while it was written
+      run.notes.push_back(
+          fmt::format("{}:{}: the last line was cut off and is left out", path.string(), number));
+      break;
+    }
     read_line(std::string_view(text).substr(begin, end - begin),
               fmt::format("{}:{}", path.string(), number), run, seen);
     begin = end + 1;
@@ -191,6 +196,8 @@ RecordedRun read_run(const fs::path& path) {
 
 Comparison compare_runs(const RecordedRun& a, const RecordedRun& b, double tolerance) {
   Comparison c;
+  c.notes = a.notes;
+  c.notes.insert(c.notes.end(), b.notes.begin(), b.notes.end());
   c.has_configuration = !a.config.is_null() && !b.config.is_null();
   c.has_provenance = !a.provenance.is_null() && !b.provenance.is_null();
   if (c.has_configuration) c.configuration = differences(&a.config, &b.config);
@@ -247,10 +254,14 @@ std::string comparison_text(const Comparison& c, double tolerance) {
                       c.beyond.size(), tolerance);
   if (!c.beyond.empty()) text += "  first:   " + shown(c.beyond.front()) + "\n";
   if (c.largest.relative > 0) text += "  largest: " + shown(c.largest) + "\n";
-  if (!c.only_a.empty())
-    text += fmt::format("  only in the first run: {} ({})\n", c.only_a.size(), shown(c.only_a));
-  if (!c.only_b.empty())
-    text += fmt::format("  only in the second run: {} ({})\n", c.only_b.size(), shown(c.only_b));
+  const auto only = [&](const std::string& which, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    text += fmt::format("Note: {} only in the {} run ({}), which the verdict leaves out\n",
+                        lines.size(), which, shown(lines));
+  };
+  only("first", c.only_a);
+  only("second", c.only_b);
+  for (const std::string& note : c.notes) text += "Note: " + note + "\n";
   return text;
 }
 
@@ -287,6 +298,7 @@ Node comparison_node(const Comparison& c) {
   node.set_child("beyond_tolerance", Node::integer(int64_t(c.beyond.size())));
   node.set_child("first", c.beyond.empty() ? Node() : loss(c.beyond.front()));
   node.set_child("largest", c.largest.relative > 0 ? loss(c.largest) : Node());
+  node.set_child("notes", names(c.notes));
   node.set_child("only_a", names(c.only_a));
   node.set_child("only_b", names(c.only_b));
   node.set_child("configuration", c.has_configuration ? keys(c.configuration) : Node());

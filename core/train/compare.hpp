@@ -18,6 +18,7 @@ struct RecordedRun {
   // (phase, iteration) -> name -> loss or model metric; nan: logged as null.
   std::map<std::pair<std::string, int64_t>, std::map<std::string, double>> losses;
   config::Node config, provenance;  // null: the folder has none
+  std::vector<std::string> notes;   // what could not be read, though the rest could
 };
 
 // path: a run's folder (runs/3), or an experiment's: then all its runs in order, a step done twice
@@ -41,10 +42,12 @@ struct Comparison {
   int64_t compared = 0;                                  // pairs of losses
   std::vector<LossDifference> beyond;                    // those beyond the tolerance, by iteration
   LossDifference largest;                                // of all pairs; relative 0: none differs
-  // Where just one of the two has a line: "validation @ 30".
+  // Where just one of the two has a line: "validation @ 30". One run may be longer, or was evaluated
+  // later: that says nothing of the losses.
   std::vector<std::string> only_a, only_b;
+  std::vector<std::string> notes;
 
-  bool losses_agree() const { return beyond.empty() && only_a.empty() && only_b.empty(); }
+  bool losses_agree() const { return beyond.empty(); }  // those that both have
 };
 
 // Two losses agree when they are equal, or |a - b| <= tolerance * max(|a|, |b|). Nothing logged by

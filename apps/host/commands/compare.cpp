@@ -42,7 +42,8 @@ int run_compare(const Options& options) {
   if (arguments.help) {
     print_help(
         "fastllm-host compare RUN_A RUN_B\n\nEach is the folder of a run (runs/3) or of an "
-        "experiment (all its runs).\nExit codes: 0 the losses agree, 5 they do not, 1 an error, "
+        "experiment (all its runs).\nExit codes: 0 the losses of all steps that both logged agree, "
+        "5 they do not, 1 an error, "
         "2 bad usage.",
         visible);
     return kDone;

@@ -9,6 +9,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
+#include "core/train/metrics/metrics.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -56,8 +57,21 @@ int batch_entry(const model::Layer& layer, const model::Port& port) {
   return entry;
 }
 
-int report(std::vector<Reported>& list, const model::Layer& layer, const model::Port& port,
-           int predicted) {
+int report(std::vector<Reported>& list, const std::vector<Reported>& others,
+           const model::Layer& layer, const model::Port& port, int predicted) {
+  if (is_common_metric(port.name))
+    throw Error(
+        Status::kInvalid,
+        fmt::format("layer {}: expected losses and metrics with names of their own, found {}, "
+                    "which the host's own numbers have; the plugin must name it otherwise",
+                    layer.name, port.name));
+  if (std::any_of(others.begin(), others.end(),
+                  [&](const Reported& r) { return r.name == port.name; }))
+    throw Error(
+        Status::kInvalid,
+        fmt::format("layer {}: expected one loss or one metric of a name, found both for {}; "
+                    "the plugin must name one of them otherwise",
+                    layer.name, port.name));
   const bool sum = port.flags & FASTLLM_PORT_SUM;
   auto found = std::find_if(list.begin(), list.end(),
                             [&](const Reported& r) { return r.name == port.name; });
@@ -145,9 +159,9 @@ Wiring make_wiring(const model::Description& d) {
       value.port = &port;
       value.name = layer.name + "." + port.name;
       if (port.flags & FASTLLM_PORT_LOSS)
-        value.loss = report(w.losses, layer, port, std::max(predicted, 1));
+        value.loss = report(w.losses, w.metrics, layer, port, std::max(predicted, 1));
       if (port.flags & FASTLLM_PORT_METRIC)
-        value.metric = report(w.metrics, layer, port, std::max(predicted, 1));
+        value.metric = report(w.metrics, w.losses, layer, port, std::max(predicted, 1));
       w.values.push_back(std::move(value));
     }
   }

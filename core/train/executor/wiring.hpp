@@ -56,7 +56,8 @@ struct Wiring {
   int predicted_tokens = 1;  // labels that a position needs
 };
 
-// Throws Error(kUnsupported) for a batch entry or a type that this host cannot deliver.
+// Throws Error(kUnsupported) for a batch entry or a type that this host cannot deliver, and
+// Error(kInvalid) for a loss or metric whose name belongs to another number.
 Wiring make_wiring(const model::Description& description);
 
 }  // namespace fastllm::train

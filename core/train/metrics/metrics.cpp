@@ -85,7 +85,7 @@ bool is_common_metric(const std::string& name) {
     all.training->run = 0;
     all.training->grad_norm = all.training->learning_rate = 0;
     const config::Node node = to_node(all, 0);
-    std::set<std::string> keys;
+    std::set<std::string> keys{"phase"};  // which a line has in front
     for (size_t i = 0; i < node.size(); ++i) keys.insert(node.key(i));
     return keys;
   }();

@@ -49,7 +49,8 @@ struct Metrics {
 std::string log_line(const Metrics& metrics, std::time_t now);
 // The same numbers under the reference's names, for checkpoints' metadata and for the JSON line. Missing values are null.
 config::Node to_node(const Metrics& metrics, std::time_t now);
-// Whether to_node writes a key of that name for every model. The others are losses and metrics.
+// Whether a line has a key of that name for every model ("phase" too), so that no loss or metric of a
+// model may have it.
 bool is_common_metric(const std::string& name);
 
 }  // namespace fastllm::train

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "core/config/suggest.hpp"
@@ -22,6 +23,14 @@ uint64_t modulo_2_64(const std::string& digits) {
   for (char c : digits)
     if (c != '-') value = value * 10 + uint64_t(c - '0');
   return digits[0] == '-' ? 0 - value : value;
+}
+
+// What a text stands for that the schema took from its choices: without an entry the two disagree.
+template <class T>
+T chosen(const std::map<std::string, T>& values, const std::string& text) {
+  const auto found = values.find(text);
+  FASTLLM_ASSERT(found != values.end());
+  return found->second;
 }
 
 class Maker {
@@ -314,10 +323,11 @@ class Maker {
 
   void read_divergence() {
     DivergenceSettings& divergence = settings_.training.divergence;
-    const std::string at = "training.divergence.", policy = get<std::string>(at + "policy");
-    divergence.policy = policy == "stop"   ? DivergenceSettings::Policy::kStop
-                        : policy == "skip" ? DivergenceSettings::Policy::kSkip
-                                           : DivergenceSettings::Policy::kContinue;
+    const std::string at = "training.divergence.";
+    using Policy = DivergenceSettings::Policy;
+    divergence.policy = chosen<Policy>(
+        {{"stop", Policy::kStop}, {"skip", Policy::kSkip}, {"continue", Policy::kContinue}},
+        get<std::string>(at + "policy"));
     divergence.max_skipped = get<int64_t>(at + "max_skipped");
     divergence.loss_threshold = optional<double>(at + "loss_threshold");
     divergence.loss_factor = optional<double>(at + "loss_factor");
@@ -500,11 +510,12 @@ class Maker {
     const std::string at = "optimizer.learning_rate.";
     optim::LearningRate& rate = settings_.optimizer.learning_rate;
     rate.base = get<double>(at + "base");
-    const std::string style = get<std::string>(at + "decay_style");
-    rate.decay_style = style == "linear"   ? optim::DecayStyle::kLinear
-                       : style == "power"  ? optim::DecayStyle::kPower
-                       : style == "cosine" ? optim::DecayStyle::kCosine
-                                           : optim::DecayStyle::kConstant;
+    using optim::DecayStyle;
+    rate.decay_style = chosen<DecayStyle>({{"constant", DecayStyle::kConstant},
+                                           {"linear", DecayStyle::kLinear},
+                                           {"power", DecayStyle::kPower},
+                                           {"cosine", DecayStyle::kCosine}},
+                                          get<std::string>(at + "decay_style"));
     rate.decay_iterations = optional<int64_t>(at + "decay_iterations");
     rate.decay_power = get<double>(at + "decay_power");
     rate.warmup_iterations = get<int64_t>(at + "warmup_iterations");

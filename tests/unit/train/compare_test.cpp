@@ -75,14 +75,33 @@ TEST_F(CompareTest, NamesTheFirstStepAndTheLargestDifference) {
   EXPECT_TRUE(compare(0.05).losses_agree());
 }
 
-TEST_F(CompareTest, ALineThatOneLacksIsADifference) {
+TEST_F(CompareTest, ALineThatOneLacksIsANoteAndNoDifference) {
   write("a/metrics.jsonl", line(1, "4") + line(2, "3"));
   write("b/metrics.jsonl", line(1, "4"));
   const Comparison c = compare();
   EXPECT_THAT(c.only_a, ElementsAre("training @ 2"));
   EXPECT_THAT(c.only_b, IsEmpty());
-  EXPECT_FALSE(c.losses_agree());
-  EXPECT_THAT(comparison_text(c, 0), HasSubstr("only in the first run: 1 (training @ 2)"));
+  EXPECT_TRUE(c.losses_agree());
+  EXPECT_THAT(
+      comparison_text(c, 0),
+      HasSubstr("Note: 1 only in the first run (training @ 2), which the verdict leaves out"));
+}
+
+// A kill or a full disk leaves the beginning of a line.
+TEST_F(CompareTest, ALastLineThatWasCutOffIsLeftOutWithANote) {
+  const std::string whole = line(1, "4") + line(2, "3");
+  write("a/metrics.jsonl", whole);
+  for (const size_t cut : {size_t(1), size_t(20), line(2, "3").size() - 1}) {
+    write("b/metrics.jsonl", whole.substr(0, whole.size() - cut));
+    const Comparison c = compare();
+    EXPECT_TRUE(c.losses_agree());
+    EXPECT_EQ(c.compared, 1);
+    EXPECT_THAT(c.only_a, ElementsAre("training @ 2"));
+    EXPECT_THAT(comparison_text(c, 0), HasSubstr("Note: " + (folder.path() / "b").string() +
+                                                 "/metrics.jsonl:2: the last line was cut off and "
+                                                 "is left out"));
+    EXPECT_EQ(comparison_node(c).find("notes")->size(), 1u);
+  }
 }
 
 TEST_F(CompareTest, NoNumberDiffersFromANumber) {
@@ -126,7 +145,7 @@ TEST_F(CompareTest, FilesThatAreNoRunsAreSentences) {
   write("bad/metrics.jsonl", line(1, "4") + "{\"phase\": 3}\n");
   EXPECT_THAT(error_of("bad"), HasSubstr("metrics.jsonl:2: expected an object with a phase and an "
                                          "iteration, found something else"));
-  write("cut/metrics.jsonl", line(1, "4") + "{\"phase\": \"trai");
+  write("cut/metrics.jsonl", line(1, "4") + "{\"phase\": \"trai\n");
   EXPECT_THAT(error_of("cut"), HasSubstr("metrics.jsonl:2"));
   write("twice/metrics.jsonl", line(1, "4") + line(1, "4"));
   EXPECT_THAT(error_of("twice"),

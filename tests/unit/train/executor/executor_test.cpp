@@ -687,6 +687,24 @@ std::string refusal(const std::function<void(model::Description&)>& spoil) {
   return "(accepted)";
 }
 
+// A line of metrics has one number of a name.
+TEST(Executor, RefusesLossesAndMetricsWhoseNameAnotherNumberHas) {
+  using model::Description;
+  for (const std::string name : {"phase", "iteration", "batch_size", "grad_norm", "learning_rate",
+                                 "loss_scale", "run", "skipped_iters", "step_time_ms"}) {
+    EXPECT_THAT(
+        refusal([&](Description& d) { d.layers.back().outputs[0].name = name; }),
+        HasSubstr("layer head: expected losses and metrics with names of their own, found " + name +
+                  ", which the host's own numbers have"));
+    EXPECT_THAT(refusal([&](Description& d) { d.layers.back().outputs[1].name = name; }),
+                HasSubstr("found " + name));
+    EXPECT_EQ(refusal([&](Description& d) { d.layers.back().outputs[2].name = name; }),
+              "(accepted)");  // neither
+  }
+  EXPECT_THAT(refusal([&](Description& d) { d.layers.back().outputs[1].name = "energy"; }),
+              HasSubstr("expected one loss or one metric of a name, found both for energy"));
+}
+
 TEST(Executor, RefusesWhatItCannotDeliver) {
   using model::Description;
   EXPECT_THAT(refusal([](Description& d) { d.layers[1].inputs[0].name = "images"; }),
