@@ -213,14 +213,15 @@ FailureWatch::FailureWatch(std::shared_ptr<Store> store, int rank, std::vector<s
 FailureWatch::~FailureWatch() {
   State& s = *state_;
   finish();
+  bool ended;
   {
     std::unique_lock lock(s.mutex);
     s.stop = true;
     s.changed.notify_all();
-    s.changed.wait_for(lock, milliseconds(1000), [&] { return s.talker_ended; });
+    ended = s.changed.wait_for(lock, milliseconds(1000), [&] { return s.talker_ended; });
   }
   s.clock.join();
-  if (s.talker_ended) {
+  if (ended) {
     s.talker.join();
   } else {
     s.talker.detach();
