@@ -206,8 +206,8 @@ class Failures(RanksTest):
 
     def test_a_rank_whose_thread_hangs(self):
         output = self.assert_ends(self.results["hang"], 1)
-        self.assert_all_say(output, range(3), r"rank 1 failed: it did not come to all_reduce number 6 over group world while rank \d waited "
-                                              r"\(Timed out waiting 3000ms .*\); the last it began was all_reduce number 5 over group world")
+        self.assert_all_say(output, range(3), r"rank 1 failed: it did not come to all_reduce number 6 over group world while "
+                            r"rank \d waited \(Timed out waiting 3000ms .*\); the last it began was all_reduce number 5 over group world")
 
     def test_a_rank_that_leaves_early(self):
         output = self.assert_ends(self.results["exit"], 1)
