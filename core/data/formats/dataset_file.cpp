@@ -2,6 +2,7 @@
 #include "core/data/formats/dataset_file.hpp"
 
 #include <fstream>
+#include <system_error>
 
 #include "core/base/error.hpp"
 #include "core/data/fingerprint.hpp"
@@ -69,6 +70,8 @@ std::vector<std::string> DatasetFile::make_fingerprints() const {
 }
 
 bool is_dataset_file(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;  // opening a pipe would wait
   std::ifstream file(path, std::ios::binary);
   std::string first(dataset_file::kMagic.size(), '\0');
   return file.read(first.data(), std::streamsize(first.size())) && first == dataset_file::kMagic;

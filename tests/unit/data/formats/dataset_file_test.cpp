@@ -3,6 +3,7 @@
 #include "core/data/formats/dataset_file.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <functional>
@@ -492,6 +493,17 @@ TEST(OpenMemmap, TakesAFileOrAPair) {
   EXPECT_EQ(open("renamed")->num_documents(), 3);
   EXPECT_EQ(open("pair")->num_documents(), 4);
   EXPECT_EQ(open("odd.fast_llm_dataset")->num_documents(), 4);
+}
+
+// Opening a pipe would wait for a writer that never comes.
+TEST(OpenMemmap, RefusesAPipe) {
+  TemporaryDirectory folder;
+  const fs::path path = folder.path() / "p.fast_llm_dataset";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(message_of([&] { open_memmap(path); }, Status::kInvalid),
+              HasSubstr("expected a regular file at " + path.string() + ", found a pipe"));
+  EXPECT_THAT(message_of([&] { open_memmap(folder.path() / "p"); }),
+              HasSubstr(folder.path().string()));
 }
 
 TEST(OpenMemmap, SaysWhatWouldFit) {
