@@ -24,8 +24,16 @@ InputReader::InputReader(const std::filesystem::path& path, const FileState& lis
   if (fd_ < 0) fail_errno("read", path, errno);
   struct stat info {};
   int code = ::fstat(fd_, &info) == 0 ? 0 : errno;
-  if (code == 0 && state_of(info) == listed) return;
+  char byte = 0;
+  bool grows = info.st_size == 0 && ::pread(fd_, &byte, 1, 0) > 0;
+  if (code == 0 && state_of(info) == listed && !grows) return;
   ::close(fd_);
+  if (code == 0 && state_of(info) == listed) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected a file of the size its folder tells, found {} with content "
+                            "but size 0, as files of the system have; copy it and name the copy",
+                            path.string()));
+  }
   if (code != 0) fail_errno("read", path, code);
   fail_changed(path);
 }

@@ -206,6 +206,8 @@ PrepareReport prepare(const PrepareOptions& options,
   };
   std::shared_ptr<const Tokenizer> tokenizer =
       open_tokenizer({options.tokenizer, {}, options.workers, options.python});
+  // Before the inputs are listed: what an interrupted run left may lie among them.
+  WorkFolder folder(options.output_path, options.overwrite, is_output_name);
   std::vector<InputFile> files = list_inputs(options.inputs, options.format, options.exclude);
   // A tokenizer that takes long for a byte gets small blocks, so that all workers end together.
   std::vector<InputBlock> blocks = cut_into_blocks(
@@ -213,7 +215,6 @@ PrepareReport prepare(const PrepareOptions& options,
       tokenizer->is_concatenative() ? options.block_bytes
                                     : std::min(options.block_bytes, kSmallBlockBytes),
       tokenizer->is_concatenative());
-  WorkFolder folder(options.output_path, options.overwrite, is_output_name);
   check_inputs_outside(files, options.output_path);
 
   PrepareReport report;

@@ -26,12 +26,12 @@ int64_t highest_id(const EncodeSettings& settings) {
 }
 
 void check_text_fits(const EncodeSettings& settings) {
-  int64_t room = highest_id(settings) + 1, vocabulary = settings.tokenizer->vocabulary();
-  if (room < vocabulary) {
+  int64_t highest = highest_id(settings), vocabulary = settings.tokenizer->vocabulary();
+  if (highest < vocabulary - 1) {
     throw Error(Status::kInvalid,
                 fmt::format("expected room for the {} ids of the {} tokenizer, found ids up to {} "
                             "(vocab_size {}, {}); leave both unset for text",
-                            vocabulary, settings.tokenizer->name(), room - 1, settings.vocab_size,
+                            vocabulary, settings.tokenizer->name(), highest, settings.vocab_size,
                             token_type_info(settings.type).name));
   }
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "core/data/prepare/work_folder.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -40,12 +41,13 @@ bool is_folder(const fs::path& path) {
 }
 
 // Follows a pattern part by part. Folders reached through `**` are not hidden and no links, so a
-// walk always ends.
+// walk always ends. The unfinished work of any preparation is passed by.
 class Expansion {
  public:
   std::set<std::string> paths;
 
   void follow(const fs::path& folder, const std::vector<std::string>& parts, size_t at) {
+    if (is_work_folder(folder)) return;
     const std::string& part = parts[at];
     bool last = at + 1 == parts.size();
     if (part == "**") {
@@ -89,7 +91,8 @@ class Expansion {
 std::vector<std::string> parts_of(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path.relative_path()) {
-    if (!part.empty()) parts.push_back(part.string());
+    bool again = part == "**" && !parts.empty() && parts.back() == "**";  // says the same
+    if (!part.empty() && !again) parts.push_back(part.string());
   }
   return parts;
 }

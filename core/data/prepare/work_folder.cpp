@@ -1,5 +1,5 @@
-// The folder aside has this process's number in its name and is locked while the process lives;
-// publishing is one rename or exchange.
+// The folder aside has this process's number in its name, holds a marker until it is published, and
+// is locked while the process lives; publishing is one rename or exchange.
 #include "core/data/prepare/work_folder.hpp"
 
 #include <fcntl.h>
@@ -8,8 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
 
 #include "core/base/error.hpp"
@@ -19,6 +21,12 @@ namespace fastllm::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kMarker = ".fast_llm_partial";
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
 // "a/b/" and "a/b" name the same folder.
 fs::path without_slash(const fs::path& path) {
@@ -47,6 +55,11 @@ bool is_empty_folder(const fs::path& path) {
 }
 
 }  // namespace
+
+bool is_work_folder(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path / kMarker, ignored);
+}
 
 WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
                        bool (*replaceable)(const std::string& name))
@@ -90,12 +103,13 @@ WorkFolder::WorkFolder(const fs::path& target, bool overwrite,
 void WorkFolder::clear_leftovers(const std::string& prefix) {
   for (const auto& entry : list_folder(parent_of(target_))) {
     std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
+    if (!name.starts_with(prefix) || !is_number(name.substr(prefix.size()))) continue;
     int fd = ::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     bool locked = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
     bool alive = fd >= 0 && !locked && errno == EWOULDBLOCK;
+    bool ours = is_work_folder(entry.path());
     std::error_code code;
-    if (locked) fs::remove_all(entry.path(), code);
+    if (locked && ours) fs::remove_all(entry.path(), code);
     if (fd >= 0) ::close(fd);
     if (alive) {
       throw Error(Status::kUnavailable,
@@ -103,11 +117,12 @@ void WorkFolder::clear_leftovers(const std::string& prefix) {
                               "for it, or choose another output_path",
                               target_.string(), entry.path().string()));
     }
+    if (!ours) continue;
     if (locked && !code) {
       notes_.push_back(fmt::format("removed {}, left by a preparation that was interrupted",
                                    entry.path().string()));
     } else {
-      // No folder, or a file system without locks: not ours to judge.
+      // A file system without locks: whether its run lives is not ours to judge.
       notes_.push_back(
           fmt::format("{} was left by a preparation that was interrupted; remove it when none is "
                       "running",
@@ -120,24 +135,31 @@ void WorkFolder::make() {
   // Another run that looks for leftovers may take the folder for one before it is locked.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
-    std::error_code code;
-    fs::create_directory(work_, code);
-    if (code) fail_errno("make the folder", work_, code.value());
+    // One that is there already is somebody else's.
+    if (::mkdir(work_.c_str(), 0777) != 0) fail_errno("make the folder", work_, errno);
     lock_ = ::open(work_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (lock_ < 0 && errno == ENOENT) continue;
     if (lock_ < 0) fail_errno("make the folder", work_, errno);
-    if (::flock(lock_, LOCK_EX) != 0) return;  // a file system without locks
     struct stat ours {
     }, there{};
-    if (::fstat(lock_, &ours) == 0 && ::stat(work_.c_str(), &there) == 0 &&
-        ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+    bool locks = ::flock(lock_, LOCK_EX) == 0;  // some file systems have none
+    if (!locks || (::fstat(lock_, &ours) == 0 && ::stat(work_.c_str(), &there) == 0 &&
+                   ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)) {
+      if (!mark()) fail_errno("write to", work_, errno);
       return;
+    }
     ::close(lock_);
     lock_ = -1;
   }
   throw Error(
       Status::kUnavailable,
       fmt::format("cannot make the folder {}: something removes it each time", work_.string()));
+}
+
+bool WorkFolder::mark() const {
+  int fd = ::open((work_ / kMarker).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  if (fd >= 0) ::close(fd);
+  return fd >= 0;
 }
 
 WorkFolder::~WorkFolder() {
@@ -150,6 +172,7 @@ void WorkFolder::publish() {
   auto fail = [&](int code) {
     fail_errno(fmt::format("put {} in its place", work_.string()), target_, code);
   };
+  if (::unlink((work_ / kMarker).c_str()) != 0) fail(errno);
   sync_path(work_);
   if (path_exists(target_) && !is_empty_folder(target_)) {
     if (!overwrite_) fail(EEXIST);  // came to be meanwhile
@@ -159,6 +182,7 @@ void WorkFolder::publish() {
       fail(errno);
     published_ = true;
     sync_path(parent_of(target_));
+    mark();  // the old output is the next run's to remove, should this one be killed now
     std::error_code ignored;
     fs::remove_all(work_, ignored);
     return;

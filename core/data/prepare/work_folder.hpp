@@ -7,9 +7,12 @@
 
 namespace fastllm::data {
 
+// Whether a folder is such work, of a run that is alive or was killed.
+bool is_work_folder(const std::filesystem::path& path);
+
 class WorkFolder {
  public:
-  // Removes what runs that were killed left aside, and refuses while one is running for this target.
+  // Removes what runs that were killed left aside (nothing else of a similar name), and refuses while one is running for this target.
   // Refuses a target that exists and is not empty, unless `overwrite`; then too, unless all it
   // holds are names that `replaceable` accepts, so that a slip in a path cannot remove other files.
   WorkFolder(const std::filesystem::path& target, bool overwrite,
@@ -26,6 +29,7 @@ class WorkFolder {
 
  private:
   void make();
+  bool mark() const;
   void clear_leftovers(const std::string& prefix);
 
   std::filesystem::path target_, work_;

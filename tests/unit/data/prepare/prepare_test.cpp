@@ -401,6 +401,11 @@ TEST_F(Prepare, ExpandsPatternsInOrder) {
   EXPECT_THAT(listed({"x.py", "a", "**/x.py"}),  // once each, in the order given
               ElementsAre("x.py", "a/deep/z.py", "a/x.py", "a/y.txt", "B/x.py", "b/x.py"));
   EXPECT_THAT(listed({"a/**"}), ElementsAre("a/deep/z.py", "a/x.py", "a/y.txt"));
+  // Walked once, not once for each.
+  std::string many;
+  for (int i = 0; i < 60; ++i) many += "**/";
+  input("1/2/3/4/5/6/7/8/9/10/11/12/x.py", "");
+  EXPECT_EQ(listed({many + "*.py"}), listed({"**/*.py"}));
 }
 
 TEST_F(Prepare, CutsInputsIntoBlocksInOrder) {
@@ -435,6 +440,7 @@ TEST_F(Prepare, LeavesOutWhatIsExcluded) {
   EXPECT_EQ(prepare(options_).files, 1);
   EXPECT_EQ(read_document(MemmapDataset(out("shard_0_0")), 0), text_tokens("a.py"));
   options_.exclude = {"*.py"};
+  options_.overwrite = true;
   EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kInvalid),
               HasSubstr("[*.py] leaves out"));
 }
@@ -545,15 +551,53 @@ TEST_F(Prepare, KilledLeavesNothingUnderTheFinalName) {
   EXPECT_FALSE(fs::exists(options_.output_path));
   std::string left = "out.partial." + std::to_string(child);
   EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", left));
-  // The next run completes, and removes what lies around; not what it cannot judge.
-  write_file_atomic(folder_.path() / "out.partial.note", "a file");
+  // It is no input, also where its folder is one.
+  const size_t files = list_inputs(options_.inputs, InputFormat::kAuto).size();
+  options_.inputs = {folder_.path().string()};
+  EXPECT_EQ(list_inputs(options_.inputs, InputFormat::kAuto).size(), files);
+  EXPECT_THAT(message_of([&] {
+                list_inputs({(folder_.path() / "out*" / "coll*").string()}, InputFormat::kAuto);
+              }),
+              HasSubstr("found none"));
+  // The next run completes, and removes what lies around.
   PrepareReport report = prepare(options_);
-  EXPECT_THAT(report.warnings,
-              UnorderedElementsAre(AllOf(HasSubstr("removed "), HasSubstr(left)),
-                                   AllOf(HasSubstr("out.partial.note"), HasSubstr("remove it"))));
-  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out", "out.partial.note"));
+  EXPECT_EQ(size_t(report.files), files);
+  EXPECT_THAT(report.warnings, ElementsAre(AllOf(HasSubstr("removed "), HasSubstr(left))));
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out"));
   EXPECT_THAT(names_in(options_.output_path),
               ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
+}
+
+TEST_F(Prepare, RemovesNothingButItsOwnLeftovers) {
+  input("a.txt", "text");
+  // Names like those of leftovers, with what is not: notes, folders, a complete output.
+  write_file_atomic(folder_.path() / "out.partial.1", "a file");
+  for (const char* folder : {"out.partial.2", "out.partial.backup"}) {
+    make_directories(folder_.path() / folder);
+    write_file_atomic(folder_.path() / folder / "thesis.txt", "precious");
+  }
+  for (const char* name : {"out.partial.3", "out"}) {
+    options_.output_path = folder_.path() / name;
+    EXPECT_THAT(prepare(options_).warnings, IsEmpty());
+  }
+  options_.overwrite = true;
+  EXPECT_THAT(prepare(options_).warnings, IsEmpty());
+  EXPECT_THAT(names_in(folder_.path()), ElementsAre("in", "out", "out.partial.1", "out.partial.2",
+                                                    "out.partial.3", "out.partial.backup"));
+  EXPECT_THAT(names_in(folder_.path() / "out.partial.3"),
+              ElementsAre("fast_llm_config.yaml", "shard_0_0.bin", "shard_0_0.idx"));
+  EXPECT_EQ(read_file(folder_.path() / "out.partial.2" / "thesis.txt"), "precious");
+}
+
+TEST_F(Prepare, NeverTakesAFolderThatIsThere) {
+  input("a.txt", "text");
+  const fs::path mine =
+      folder_.path() / ("out.partial." + std::to_string(::getpid()));  // that of this process
+  make_directories(mine);
+  write_file_atomic(mine / "thesis.txt", "precious");
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kUnavailable),
+              AllOf(HasSubstr("cannot make the folder " + mine.string()), HasSubstr("exists")));
+  EXPECT_EQ(read_file(mine / "thesis.txt"), "precious");
 }
 
 TEST_F(Prepare, RefusesASecondPreparationOfAnOutput) {
@@ -639,6 +683,33 @@ TEST_F(Prepare, RefusesInputsThatAreNeitherFilesNorFolders) {
   options_.inputs = {"/dev/null"};
   EXPECT_THAT(error(Status::kNotFound),
               HasSubstr("expected a file or a folder at /dev/null, found something else"));
+}
+
+TEST_F(Prepare, RefusesFilesThatHideTheirSize) {
+  options_.inputs = {"/proc/version"};
+  for (InputFormat format : {InputFormat::kText, InputFormat::kJsonLines}) {
+    options_.format = format;
+    const std::string message = message_of([&] { prepare(options_); }, Status::kInvalid);
+    EXPECT_THAT(message, AllOf(HasSubstr("found /proc/version with content but size 0"),
+                               HasSubstr("copy it")));
+  }
+}
+
+TEST_F(Prepare, TakesTextInEveryTypeThatHoldsItsIds) {
+  input("a.txt", "text");
+  options_.overwrite = true;
+  for (TokenType type :
+       {TokenType::kInt16, TokenType::kUint16, TokenType::kInt32, TokenType::kInt64}) {
+    options_.token_type = type;
+    EXPECT_EQ(prepare(options_).token_type, type);
+    EXPECT_EQ(read_document(MemmapDataset(out("shard_0_0")), 0), text_tokens("text"));
+  }
+  options_.vocab_size = ByteTokenizer().vocabulary();
+  EXPECT_EQ(prepare(options_).documents, 1);
+  --options_.vocab_size;
+  EXPECT_THAT(message_of([&] { prepare(options_); }, Status::kInvalid),
+              AllOf(HasSubstr("expected room for the 259 ids"), HasSubstr("found ids up to 257 "),
+                    HasSubstr("int64")));
 }
 
 // Sparse: it takes no room.
