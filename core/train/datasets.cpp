@@ -92,6 +92,12 @@ std::pair<Node, Context> open_file(const Node& definition, const SamplingSetting
   fs::path path = resolve_path(definition, context);
   Node content = config::parse_yaml(read_file(path, 1 << 24), path.string());
   if (content.has("config") && !content.has("type")) content = Node(*content.find("config"));
+  if (content.kind() == Node::Kind::kNull) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected the definition of a dataset in {}, found nothing; write for "
+                            "example type: memmap",
+                            path.string()));
+  }
   content = config::resolve_typed(core_schema(), kDatasetFamily, content);
   check_dataset(content, context.where, rules_of(sampling, context));
   return {std::move(content), Context{context.where, path.parent_path(), context.sources,

@@ -141,6 +141,17 @@ TEST_F(DatasetsTest, PathsInAFileAreRelativeToIt) {
   EXPECT_EQ(tokens(*make("{type: file, path: set/later.yaml}"), 0)[3], 3);
 }
 
+TEST_F(DatasetsTest, NamesAFileThatDefinesNothing) {
+  const std::filesystem::path path = folder.path() / "empty.yaml";
+  for (const char* content : {"", "# nothing yet\n", "---\n", "config:\nmetadata: {}\n"}) {
+    write_file_atomic(path, content);
+    EXPECT_EQ(error("{type: file, path: empty.yaml}"),
+              "expected the definition of a dataset in " + path.string() +
+                  ", found nothing; write for example type: memmap")
+        << content;
+  }
+}
+
 TEST_F(DatasetsTest, RandomTokensStayInTheVocabulary) {
   for (int64_t id : tokens(*make("{type: random}"), 2)) EXPECT_LT(id, 100);
 }
