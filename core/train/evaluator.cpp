@@ -40,13 +40,15 @@ bool Evaluator::run(const std::string& phase, data::Loader& loader, int64_t step
   Means losses, metrics;
   const double begin = parts_.clock();
   for (int64_t k = 0; k < steps; ++k) {
-    if (parts_.stop && parts_.stop()) {
+    std::optional<StepBatches> batches;
+    if (!(parts_.stop && parts_.stop()))
+      batches = next_batches(loader, parts_.settings, first_step + k, parts_.clock);
+    if (!batches) {
       log::warning(fmt::format("The {} at iteration {} was interrupted and is not repeated.", phase,
                                iteration));
       return false;
     }
-    StepBatches batches = next_batches(loader, parts_.settings, first_step + k, parts_.clock);
-    StepOutput out = w.executor.evaluate(batches.input, w.evaluation_schedule, parts_.tensors);
+    StepOutput out = w.executor.evaluate(batches->input, w.evaluation_schedule, parts_.tensors);
     if (parts_.tensors) {
       std::string name = phase;
       std::replace(name.begin(), name.end(), '/', '_');

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/error.hpp"
 #include "core/base/log.hpp"
 #include "core/base/profile.hpp"
 #include "core/base/text.hpp"
@@ -24,8 +25,8 @@ data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
   return o;
 }
 
-StepBatches next_batches(data::Loader& loader, const Settings& settings, int64_t step,
-                         const Clock& clock) {
+std::optional<StepBatches> next_batches(data::Loader& loader, const Settings& settings,
+                                        int64_t step, const Clock& clock) try {
   const profile::Span span("wait", "data");
   const double begin = clock();
   StepBatches batches;
@@ -43,6 +44,9 @@ StepBatches next_batches(data::Loader& loader, const Settings& settings, int64_t
   if (took_ms > settings.data.batch_warn_ms)
     log::warning(fmt::format("Data loading took {} ms", with_commas(took_ms, 2)));
   return batches;
+} catch (const Error& error) {
+  if (error.status() == Status::kCancelled) return std::nullopt;
+  throw;
 }
 
 }  // namespace fastllm::train

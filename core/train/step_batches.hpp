@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/data/loader.hpp"
@@ -25,8 +26,9 @@ struct StepBatches {
 data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
                                    int64_t predicted_tokens, int64_t first_sample);
 
-// Waits for them; warns when that takes longer than settings.data.batch_warn_ms.
-StepBatches next_batches(data::Loader& loader, const Settings& settings, int64_t step,
-                         const Clock& clock);
+// Waits for them; warns when that takes longer than settings.data.batch_warn_ms. nullopt: a signal
+// ended the wait.
+std::optional<StepBatches> next_batches(data::Loader& loader, const Settings& settings,
+                                        int64_t step, const Clock& clock);
 
 }  // namespace fastllm::train

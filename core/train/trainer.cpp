@@ -192,7 +192,9 @@ struct Trainer::Impl {
   std::optional<Outcome> iterate(int64_t i, Loop& loop) {
     Workspace& w = *workspace;
     reporter.clear();
-    StepBatches batches = next_batches(loop.loader, settings, i, parts.clock);
+    std::optional<StepBatches> taken = next_batches(loop.loader, settings, i, parts.clock);
+    if (!taken) return stopped();
+    StepBatches& batches = *taken;
     batches.input.loss_scale = w.scaler.scale();
     StepOutput out = w.executor.train(batches.input, w.training_schedule, &*tensors);
     tensors->gradients(w.store);

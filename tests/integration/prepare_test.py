@@ -174,6 +174,22 @@ class PrepareTokenizers(Prepare):
             time.sleep(0.01)
         self.assertFalse([pid for pid in workers if running(pid)])
 
+    def test_interrupted_while_a_worker_hangs(self):
+        text = self.folder / "in.txt"
+        text.write_text("many words " * 500_000)
+        process = support.start_host("prepare", "--output", self.folder / "out", "--tokenizer", self.judged / "bpe", text,
+                                     "--workers", "1", FASTLLM_PYTHON=JUDGE)
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not list(self.folder.glob("out.partial.*/collecting")):
+            time.sleep(0.001)
+        for worker in children.read_text().split():
+            os.kill(int(worker), signal.SIGSTOP)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, output)
+        self.assertIn("stopped before the dataset was complete; nothing was written to", output)
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["in.txt"])
+
     def test_without_the_package(self):
         bare = self.folder / "bare"
         bare.write_text(f'#!/bin/sh\nexec {JUDGE} -S -s "$@"\n')

@@ -241,7 +241,12 @@ PrepareReport prepare(const PrepareOptions& options,
     int64_t done = 0;
     for (const InputBlock& block : blocks) {
       stop_if_cancelled();
-      distributor.add(workers.next());
+      try {
+        distributor.add(workers.next());
+      } catch (const Error& error) {
+        if (error.status() == Status::kCancelled) stop_if_cancelled();  // its words say more
+        throw;
+      }
       done += block.bytes();
       if (progress) progress(done, report.input_bytes);
     }

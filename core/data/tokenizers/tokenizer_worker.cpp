@@ -18,10 +18,12 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
 
+#include "core/base/cancel.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/utf8.hpp"
@@ -39,6 +41,9 @@ constexpr uint64_t kLongestSentence = 1 << 16;
 // and a text may get some of its own; more than this nothing makes.
 constexpr uint64_t kTokensPerByte = 32, kTokensPerText = 64;
 constexpr auto kPatienceAtTheEnd = std::chrono::milliseconds(500);
+// Once a signal asks to stop: what is nearly done may still be answered.
+constexpr auto kPatienceAfterASignal = std::chrono::seconds(1);
+constexpr auto kGlance = std::chrono::milliseconds(100);  // how often a signal is looked for
 
 using Clock = std::chrono::steady_clock;
 
@@ -202,10 +207,34 @@ void TokenizerWorker::greet() {
   vocabulary_ = greeting["vocabulary"].get<int64_t>();
 }
 
+void TokenizerWorker::wait_until(short ready, std::chrono::milliseconds limit) {
+  using Milliseconds = std::chrono::milliseconds;
+  const Clock::time_point end = Clock::now() + limit;
+  std::optional<Clock::time_point> end_by_signal;
+  while (true) {
+    Clock::time_point now = Clock::now();
+    if (!end_by_signal && stop_requested()) end_by_signal = now + kPatienceAfterASignal;
+    auto left = std::chrono::ceil<Milliseconds>(std::min(end, end_by_signal.value_or(end)) - now);
+    pollfd waiting{socket_, ready, 0};
+    int count = ::poll(&waiting, 1, int(std::clamp<Milliseconds>(left, {}, kGlance).count()));
+    if (count > 0) return;
+    if (count < 0 && errno != EINTR)
+      fail(fmt::format("cannot be waited for: {}", errno_text(errno)));
+    now = Clock::now();
+    if (end_by_signal && now >= *end_by_signal) {
+      end_process();
+      throw Error(Status::kCancelled, "stopped while a tokenizer's process gave no answer");
+    }
+    if (now >= end)
+      fail(fmt::format("was silent for {} s", std::chrono::duration<double>(limit).count()));
+  }
+}
+
 void TokenizerWorker::send(std::string_view bytes) {
   while (!bytes.empty()) {
-    ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
+    wait_until(POLLOUT, command_.answer_limit);
+    ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (sent < 0) fail("takes no more requests");
     bytes.remove_prefix(size_t(sent));
   }
@@ -222,16 +251,7 @@ void TokenizerWorker::send_header(char kind, uint64_t length) {
 void TokenizerWorker::receive(void* bytes, size_t size, std::chrono::milliseconds limit) {
   auto* at = static_cast<char*>(bytes);
   while (size > 0) {
-    // The limit is for silence: each piece that comes starts it again.
-    pollfd waiting{socket_, POLLIN, 0};
-    auto end = Clock::now() + limit;
-    int ready = 0;
-    do {
-      auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-      ready = ::poll(&waiting, 1, int(std::clamp<int64_t>(left, 0, 1 << 30)));
-    } while (ready < 0 && errno == EINTR);
-    if (ready == 0)
-      fail(fmt::format("was silent for {} s", std::chrono::duration<double>(limit).count()));
+    wait_until(POLLIN, limit);
     ssize_t count = ::recv(socket_, at, size, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) fail("ended without an answer");

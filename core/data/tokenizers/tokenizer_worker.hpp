@@ -1,7 +1,7 @@
 // One Python process that tokenizes (tokenizer_worker.py), and the frames that go to it and back.
 // The answers are hostile until checked. Whatever the process does - ends, hangs, writes other
-// things - becomes an Error(kUnavailable) that says so. It ends with this object, and by itself when
-// this program is killed.
+// things - becomes an Error(kUnavailable) that says so, and no wait outlasts a signal to stop for
+// long. It ends with this object, and by itself when this program is killed.
 #pragma once
 
 #include <sys/types.h>
@@ -58,6 +58,9 @@ class TokenizerWorker {
  private:
   struct Header;
   void greet();
+  // For poll's POLLIN or POLLOUT. The limit is for silence: each piece that goes or comes starts it
+  // again. Throws Error(kCancelled) when a signal asked to stop and the process stays silent.
+  void wait_until(short ready, std::chrono::milliseconds limit);
   void send(std::string_view bytes);
   void send_header(char kind, uint64_t length);
   void receive(void* bytes, size_t size, std::chrono::milliseconds limit);

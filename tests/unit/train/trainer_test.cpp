@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "core/base/cancel.hpp"
+#include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "tests/unit/train/toy_model.hpp"
@@ -50,14 +51,16 @@ class Reads {
   std::vector<int64_t> indices_;
 };
 
-// Tokens are a function of sample and position. Stops the run when a given sample is asked for.
+// Tokens are a function of sample and position. Stops the run when a given sample is asked for, and
+// gives that one up if `stuck`, as one that waits for a process.
 class Counting : public data::SampledDataset {
  public:
-  Counting(int64_t size, int64_t stop_at, int slow_ms, Reads& reads)
-      : size_(size), stop_at_(stop_at), slow_ms_(slow_ms), reads_(reads) {}
+  Counting(int64_t size, int64_t stop_at, bool stuck, int slow_ms, Reads& reads)
+      : size_(size), stop_at_(stop_at), stuck_(stuck), slow_ms_(slow_ms), reads_(reads) {}
   int64_t size() const override { return size_; }
   void get(int64_t index, data::Sample& sample) const override {
     if (index == stop_at_) stop_signal() = 15;
+    if (index == stop_at_ && stuck_) throw Error(Status::kCancelled, "no answer");
     if (slow_ms_) usleep(useconds_t(slow_ms_) * 1000);
     for (size_t i = 0; i < sample.tokens.size(); ++i)
       sample.tokens[i] = (index * 7 + int64_t(i) * 3) % 11;
@@ -69,6 +72,7 @@ class Counting : public data::SampledDataset {
 
  private:
   int64_t size_, stop_at_;
+  bool stuck_;
   int slow_ms_;
   Reads& reads_;
 };
@@ -112,8 +116,8 @@ class TrainerTest : public ::testing::Test {
     parts.clock = clock;
     parts.make_dataset = [=, this](const std::string& name, int64_t samples) {
       sizes[name] = samples;
-      return std::make_shared<Counting>(samples, name == stop_in ? stop_at_sample : -1, slow_ms,
-                                        reads[name]);
+      return std::make_shared<Counting>(samples, name == stop_in ? stop_at_sample : -1, stuck,
+                                        slow_ms, reads[name]);
     };
     return Trainer(parts).run();
   }
@@ -139,6 +143,7 @@ class TrainerTest : public ::testing::Test {
   Clock clock;                           // null: the real one
   std::map<std::string, int64_t> sizes;  // of the datasets that were made
   std::map<std::string, Reads> reads;
+  bool stuck = false;  // the sample that stops the run
   test::ToyModel model{test::ToyOptions{}};
 };
 
@@ -254,6 +259,22 @@ TEST_F(TrainerTest, ASignalFinishesTheStepAndIsTold) {
                                     "(run.experiment_dir is not set)")));
 }
 
+TEST_F(TrainerTest, ASignalEndsTheWaitForASampleToo) {
+  stuck = true;
+  for (const int workers : {0, 2}) {
+    settings.training.num_workers = workers;
+    stop_signal() = 0;
+    EXPECT_EQ(run(4), Outcome::kInterrupted);  // in the third step
+  }
+  EXPECT_THAT(lines("Interrupt signal").front(), HasSubstr("stopped after iteration 2"));
+  settings.training.num_workers = 0;
+  settings.training.validation = {{"", Interval(4, 0), 3}};
+  stop_signal() = 0;
+  EXPECT_EQ(run(8, "Validation"), Outcome::kInterrupted);
+  EXPECT_THAT(lines("is not repeated"),
+              ElementsAre(HasSubstr("The validation at iteration 4 was interrupted")));
+}
+
 TEST_F(TrainerTest, ASignalInTheLastValidationIsTold) {
   settings.training.validation = {{"", Interval(4, 0), 3}};
   EXPECT_EQ(run(6, "Validation"), Outcome::kInterrupted);
@@ -305,7 +326,7 @@ TEST_F(TrainerTest, ShowsHowLongAStepWaitedForData) {
     TrainerParts parts{settings, waiting};
     parts.run = &experiment;
     parts.make_dataset = [&](const std::string&, int64_t samples) {
-      return std::make_shared<Counting>(samples, -1, kSlowMs, seen);
+      return std::make_shared<Counting>(samples, -1, false, kSlowMs, seen);
     };
     EXPECT_EQ(Trainer(parts).run(), Outcome::kCompleted);
     EXPECT_TRUE(all_came) << "the loader does not read ahead";

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "core/base/cancel.hpp"
 #include "core/data/tokenizers/huggingface_tokenizer.hpp"
 #include "tests/unit/data/support.hpp"
 
@@ -191,6 +192,36 @@ TEST_F(Worker, IsKilledWhenItHangs) {
               HasSubstr("was silent for 0.05 s"));
   EXPECT_EQ(::kill(process, 0), -1);  // gone, and waited for
   EXPECT_EQ(errno, ESRCH);
+}
+
+// More than a socket holds, and nobody reads it.
+TEST_F(Worker, IsKilledWhenItTakesNoRequest) {
+  WorkerCommand deaf = command("greet()\ntime.sleep(1000)");
+  deaf.answer_limit = std::chrono::milliseconds(50);
+  TokenizerWorker worker(deaf);
+  const std::string text(20 << 20, 'x');
+  TokenBatch batch;
+  std::string_view texts[] = {text};
+  EXPECT_THAT(message_of([&] { worker.encode_batch(texts, batch); }, Status::kUnavailable),
+              AllOf(HasSubstr("was silent for 0.05 s"), HasSubstr("was killed")));
+}
+
+TEST_F(Worker, WaitsForNothingOnceASignalAsksToStop) {
+  struct Asked {
+    Asked() { stop_signal() = SIGINT; }
+    ~Asked() { stop_signal() = 0; }
+  };
+  for (size_t size : {size_t(4), size_t(20) << 20}) {  // waits for an answer; still asks
+    TokenizerWorker worker(command("greet()\nos.kill(os.getpid(), signal.SIGSTOP)"));
+    const pid_t process = worker.process();
+    const std::string text(size, 'x');
+    TokenBatch batch;
+    std::string_view texts[] = {text};
+    const Asked asked;
+    EXPECT_THAT(message_of([&] { worker.encode_batch(texts, batch); }, Status::kCancelled),
+                HasSubstr("stopped while a tokenizer's process gave no answer"));
+    EXPECT_EQ(::kill(process, 0), -1);
+  }
 }
 
 TEST_F(Worker, DiesBeforeARequestThatIsLong) {
