@@ -12,6 +12,7 @@
 #include "core/base/clones.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
+#include "core/distributed/sums.hpp"
 
 namespace fastllm::optim {
 namespace {
@@ -117,11 +118,12 @@ struct AdamW::Chunk {
   bool in_norm;
 };
 
-AdamW::AdamW(shard::Store& store, const AdamWOptions& options)
+AdamW::AdamW(shard::Store& store, const AdamWOptions& options, distributed::Communicator* world)
     : store_(store),
       options_(options),
+      world_(world),
       groups_(make_parameter_groups(store.layout(), store.rank())) {
-  FASTLLM_ASSERT(store.layout().world().size() == 1);  // the norm is a sum over all ranks
+  FASTLLM_ASSERT(store.layout().world().size() == (world ? world->size() : 1));
   for (size_t g = 0; g < groups_.size(); ++g)
     for (const Slice& s : groups_[g].slices)
       for (int64_t begin = 0; begin < s.elements; begin += kChunk)
@@ -140,14 +142,13 @@ AdamW::Norm AdamW::norm() const {
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < count; ++c)
     sums[c] = sum_of_squares(gradients + chunks_[c].state_begin, chunks_[c].elements);
-  Norm norm;
-  double total = 0;
+  double totals[] = {0, 0};  // squares; chunks with a gradient that is no number
   for (int64_t c = 0; c < count; ++c) {
-    norm.finite = norm.finite && std::isfinite(sums[c]);
-    if (chunks_[c].in_norm) total += sums[c];
+    totals[1] += !std::isfinite(sums[c]);
+    if (chunks_[c].in_norm) totals[0] += sums[c];
   }
-  norm.value = std::sqrt(total);
-  return norm;
+  distributed::sum_over(world_, totals);
+  return {std::sqrt(totals[0]), totals[1] == 0};
 }
 
 StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
@@ -189,7 +190,7 @@ StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
     update(weights + chunk.weights_begin, moments + chunk.state_begin, squares + chunk.state_begin,
            gradients + chunk.state_begin, chunk.elements, factors[chunk.group]);
   }
-  store_.invalidate();
+  store_.invalidate_trainable();
   return report;
 }
 

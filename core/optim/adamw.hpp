@@ -44,10 +44,12 @@ struct StepReport {
 
 class AdamW {
  public:
-  AdamW(shard::Store& store, const AdamWOptions& options);
+  // world: all ranks of the run, over which the norm is; null: this one alone. Borrowed.
+  AdamW(shard::Store& store, const AdamWOptions& options,
+        distributed::Communicator* world = nullptr);
   ~AdamW();
   // Gradient norm (padding, frozen chunks and tied copies excluded), clipping, update. Then
-  // store.invalidate(). Unscaling and clipping multiply as gradients are read: the grads shard
+  // store.invalidate_trainable(). Unscaling and clipping multiply as gradients are read: the grads shard
   // keeps what backward left. Equal bits for any number of threads. learning_rate: the schedule's
   // value, group scales not applied. current_step grows by one, unless the update is skipped.
   StepReport step(double learning_rate, const Unscaling& unscaling = {});
@@ -56,6 +58,7 @@ class AdamW {
  private:
   shard::Store& store_;
   AdamWOptions options_;
+  distributed::Communicator* world_;
   std::vector<ParameterGroup> groups_;
   struct Chunk;  // what one thread works on at a time; cut once, so that sums have one order
   std::vector<Chunk> chunks_;

@@ -1,6 +1,5 @@
-// Buffers in the training type, shards in float32, and the copies between them, which convert
-// (docs/compatibility.md), for one rank that runs alone. Restore and reduce are copies here; with several data ranks they become all-gather and
-// reduce-scatter, same callers.
+// Buffers in the training type, shards in float32, and the ways between them, which convert
+// (docs/compatibility.md). One data rank copies; more of them gather and reduce besides.
 #include "core/shard/store.hpp"
 
 #include <fmt/format.h>
@@ -110,6 +109,7 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
 // Where a group lies, resolved once.
 struct PlacedGroup {
   const Group* group = nullptr;
+  bool valid = false;              // the buffer holds what the shards do
   std::byte* weights = nullptr;    // in the buffer, training type
   float* weight_shard = nullptr;   // in the optimization type
   std::byte* gradients = nullptr;  // in the buffer, gradient type; null: frozen, or no training
@@ -125,6 +125,8 @@ struct Store::Impl {
   const Layout& layout;
   int rank;
   StoreOptions options;
+  distributed::Communicator* data;  // null: one data rank
+  int data_rank;
   BufferPlacement weight_buffers, gradient_buffers;
   Memory weight_memory, gradient_memory, shard_memory;
   std::vector<std::string> states;
@@ -135,8 +137,10 @@ struct Store::Impl {
   std::vector<char> has_gradient;
   std::vector<int> restored;  // by weight buffer: the stage it holds, -1: none
   std::vector<uint8_t> overwrite;
+  std::vector<float> reduced;  // a shard of gradients on its way to being added
 
-  Impl(const Layout& l, int r, const StoreOptions& o) : layout(l), rank(r), options(o) {
+  Impl(const Layout& l, int r, const StoreOptions& o, StoreGroups g)
+      : layout(l), rank(r), options(o), data(g.data), data_rank(l.world().data_rank(r)) {
     check();
     const AllocationTable table = allocation_table(layout, rank, options);
     weight_buffers = place_buffers(layout, rank, BufferKind::kWeights, weight_count(options));
@@ -155,11 +159,15 @@ struct Store::Impl {
   }
 
   void check() const {
-    if (layout.world().size() != 1)
-      throw Error(Status::kUnsupported, fmt::format("expected a world of one rank, found {}; this "
-                                                    "version plans for many ranks and runs on one",
-                                                    layout.world().size()));
-    FASTLLM_ASSERT(rank == 0);
+    const World& world = layout.world();
+    if (world.tensor != 1 || world.pipeline != 1)
+      throw Error(Status::kUnsupported,
+                  fmt::format("expected a world without tensor and pipeline parallel ranks, found "
+                              "{} and {} of them; this version plans for them and runs data "
+                              "parallel ranks",
+                              world.tensor, world.pipeline));
+    FASTLLM_ASSERT(rank >= 0 && rank < world.size());
+    FASTLLM_ASSERT(world.data == (data ? data->size() : 1) && (!data || data->rank() == data_rank));
     if (!is_float32(options.optimization))
       throw Error(Status::kUnsupported,
                   fmt::format("expected float32 as optimization type, found {}; set "
@@ -262,12 +270,43 @@ struct Store::Impl {
     return static_cast<float*>(flats[index].tensor.data);
   }
 
+  // This rank's part of a group's buffer.
+  std::byte* own_part(std::byte* buffer, const Group& group, DLDataType type) const {
+    return buffer + to_bytes(data_rank * group.shard_elements, type);
+  }
+
   void restore(int stage) {
-    int& held = restored[stages[stage].weight_buffer];
-    if (held == stage) return;
-    for (const PlacedGroup& place : stages[stage].groups)
-      copy(place.weights, options.training, place.weight_shard, kFloat32, place.group->count);
+    PlacedStage& placed = stages[stage];
+    int& held = restored[placed.weight_buffer];
+    if (held >= 0 && held != stage)
+      for (PlacedGroup& place : stages[held].groups) place.valid = false;
     held = stage;
+    std::vector<distributed::Pending> gathering;
+    for (PlacedGroup& place : placed.groups) {
+      if (place.valid) continue;
+      const Group& group = *place.group;
+      std::byte* const own = own_part(place.weights, group, options.training);
+      copy(own, options.training, place.weight_shard, kFloat32, group.shard_elements);
+      if (data) {
+        gathering.push_back(data->all_gather({own, group.shard_elements, options.training},
+                                             {place.weights, group.elements, options.training}));
+      }
+      place.valid = true;
+    }
+    for (distributed::Pending& pending : gathering) pending.wait();
+  }
+
+  bool is_restored(int stage) const {
+    const PlacedStage& placed = stages[stage];
+    return restored[placed.weight_buffer] == stage &&
+           std::all_of(placed.groups.begin(), placed.groups.end(),
+                       [](const PlacedGroup& place) { return place.valid; });
+  }
+
+  void invalidate(bool frozen_too) {
+    for (PlacedStage& stage : stages)
+      for (PlacedGroup& place : stage.groups)
+        if (frozen_too || !place.group->frozen) place.valid = false;
   }
 
   // A gradient that nobody wrote is zero where that may be, and an error where it says that
@@ -291,10 +330,32 @@ struct Store::Impl {
     for (const PlacedGroup& place : stages[stage].groups) {
       if (!place.gradients) continue;
       settle_untouched(*place.group);
-      (accumulate ? add : copy)(place.gradient_shard, kFloat32, place.gradients,
-                                gradient_type(options), place.group->count);
+      if (data)
+        reduce_scatter(place, accumulate);
+      else
+        (accumulate ? add : copy)(place.gradient_shard, kFloat32, place.gradients,
+                                  gradient_type(options), place.group->count);
     }
     reset(stage);
+  }
+
+  void reduce_scatter(const PlacedGroup& place, bool accumulate) {
+    const Group& group = *place.group;
+    const DLDataType type = gradient_type(options);
+    // Another stage may have left something there.
+    fill_zero(place.gradients + to_bytes(group.count, type), type, group.elements - group.count);
+    const distributed::Memory shard{place.gradient_shard, group.shard_elements, kFloat32};
+    distributed::Memory to = shard;
+    if (accumulate && is_float32(type)) {
+      to.data = own_part(place.gradients, group, type);
+    } else if (accumulate) {  // summed, and added, in float32
+      if (int64_t(reduced.size()) < group.shard_elements)
+        reduced.resize(size_t(group.shard_elements));
+      to.data = reduced.data();
+    }
+    data->reduce_scatter({place.gradients, group.elements, type}, to, distributed::Reduce::kMean)
+        .wait();
+    if (accumulate) add(shard.data, kFloat32, to.data, kFloat32, group.shard_elements);
   }
 
   void reset(int stage) {
@@ -303,8 +364,8 @@ struct Store::Impl {
   }
 };
 
-Store::Store(const Layout& layout, int rank, const StoreOptions& options)
-    : impl_(std::make_unique<Impl>(layout, rank, options)) {}
+Store::Store(const Layout& layout, int rank, const StoreOptions& options, StoreGroups groups)
+    : impl_(std::make_unique<Impl>(layout, rank, options, groups)) {}
 Store::~Store() = default;
 
 const Layout& Store::layout() const { return impl_->layout; }
@@ -322,10 +383,9 @@ DLTensor* Store::flat(const std::string& state) {
 }
 float* Store::flat_data(const std::string& state) { return impl_->flat_data(state); }
 void Store::restore(int stage) { impl_->restore(stage); }
-bool Store::restored(int stage) const {
-  return impl_->restored[impl_->stages[stage].weight_buffer] == stage;
-}
-void Store::invalidate() { std::fill(impl_->restored.begin(), impl_->restored.end(), -1); }
+bool Store::restored(int stage) const { return impl_->is_restored(stage); }
+void Store::invalidate() { impl_->invalidate(true); }
+void Store::invalidate_trainable() { impl_->invalidate(false); }
 void Store::reduce(int stage, bool accumulate) { impl_->reduce(stage, accumulate); }
 void Store::reset_gradients(int stage) { impl_->reset(stage); }
 std::vector<uint8_t>& Store::overwrite_flags() { return impl_->overwrite; }

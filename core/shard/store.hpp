@@ -1,4 +1,4 @@
-// This rank's memory: gathered buffers the layers compute in, in the training type, and flat float32
+// This rank's memory, and how it comes together with that of others: gathered buffers the layers compute in, in the training type, and flat float32
 // shards the optimizer and checkpoints work on. Weights and gradients of a parameter are views into the buffers: addresses
 // stay for the life of the store. CPU memory, page-aligned, untouched pages cost nothing. One
 // thread.
@@ -11,9 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "core/distributed/communicator.hpp"
 #include "core/shard/layout.hpp"
 
 namespace fastllm::shard {
+
+// The ranks that hold the other parts. Null: a group of this rank alone. Borrowed.
+struct StoreGroups {
+  distributed::Communicator* data = nullptr;  // the other shards of each group
+};
 
 struct StoreOptions {
   DLDataType training{kDLFloat, 32, 1};      // weight buffers: float32, bfloat16 or float16
@@ -37,7 +43,7 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
 class Store {
  public:
   // Throws Error(kOutOfMemory) that names the bytes wanted and what can be done.
-  Store(const Layout& layout, int rank, const StoreOptions& options);
+  Store(const Layout& layout, int rank, const StoreOptions& options, StoreGroups groups = {});
   ~Store();
   Store(const Store&) = delete;
 
@@ -57,13 +63,16 @@ class Store {
   DLTensor* flat(const std::string& state);
   float* flat_data(const std::string& state);  // the same, which is float32
 
-  // Shard -> buffer, for every group of the stage, rounded to the training type (nearest, ties to
-  // even); nothing to do when the buffer holds it already.
+  // Shards of all data ranks -> buffer, for every group of the stage, rounded to the training type
+  // (nearest, ties to even). What the buffer holds already is neither copied nor gathered again. All
+  // data ranks call in the same order.
   void restore(int stage);
   bool restored(int stage) const;
-  // All stages must be restored before their next use: weights in the shards have changed.
-  void invalidate();
-  // Gradient buffer -> grads shard, widened to float32; frozen groups are skipped.
+  // The shards have changed: what layers see must be restored before its next use.
+  void invalidate();            // all of it: initialized, or loaded
+  void invalidate_trainable();  // by an update: frozen groups stay as they are
+  // Gradient buffer -> grads shard, widened to float32; with several data ranks the mean over their
+  // buffers. Frozen groups are skipped. All data ranks call in the same order.
   void reduce(int stage, bool accumulate);
 
   // For backward: 1 the next gradient of this parameter is written, 0 it is added to

@@ -11,6 +11,7 @@
 #include "core/base/error.hpp"
 #include "core/base/profile.hpp"
 #include "core/base/tensor.hpp"
+#include "core/distributed/sums.hpp"
 #include "core/shard/elements.hpp"
 #include "core/train/executor/activation_pool.hpp"
 #include "core/train/executor/random.hpp"
@@ -237,6 +238,7 @@ struct Executor::Impl {
     return call;
   }
 
+  int data_ranks() const { return store.layout().world().data; }
   int data_rank() const { return store.layout().world().data_rank(store.rank()); }
 
   void fill_inputs(Pass& pass, const WiredLayer& layer) {
@@ -304,7 +306,7 @@ struct Executor::Impl {
     if (!loss.sum) return float(input->loss_scale / double(input->micro_batches.size()));
     const int64_t labels = input->valid(loss.predicted);
     if (labels == 0) return 0;
-    return float(input->loss_scale * store.layout().world().data / double(labels));
+    return float(input->loss_scale * data_ranks() / double(labels));
   }
 
   void backward(Pass& pass, int l) {
@@ -435,6 +437,8 @@ struct Executor::Impl {
           store.reset_gradients(stage.index);
       walk(schedule);
       check_finished();
+      distributed::sum_over(options.data, losses);
+      distributed::sum_over(options.data, metrics);
     } catch (...) {
       clear();
       throw;
@@ -498,7 +502,7 @@ struct Executor::Impl {
                       std::map<std::string, double>& to) {
       for (size_t i = 0; i < names.size(); ++i) {
         const double parts = names[i].sum ? double(input->valid(names[i].predicted))
-                                          : double(input->micro_batches.size());
+                                          : double(input->micro_batches.size()) * data_ranks();
         to[names[i].name] = parts > 0 ? sums[i] / parts / names[i].layers : 0;
       }
     };

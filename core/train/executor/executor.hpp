@@ -23,6 +23,9 @@ struct ExecutorOptions {
   // Mixed with step, micro-batch, layer and data rank into call->seed; call->offset is 0, so that a
   // plugin may count on from there in one call. A forward that is made again gets the same two.
   uint64_t seed = 0;
+  // The data ranks, over which losses and metrics are summed at the end of a step; null: one rank.
+  // Each has as many micro-batches. Borrowed.
+  distributed::Communicator* data = nullptr;
 };
 
 struct StepInput {
@@ -38,7 +41,7 @@ struct StepInput {
 };
 
 struct StepOutput {
-  // By output name, reduced as the port's flags say: a PORT_SUM over all valid labels of its kind, else the
+  // By output name, over all data ranks, reduced as the port's flags say: a PORT_SUM over all valid labels of its kind, else the
   // mean over micro-batches; then the mean over the layers that have an output of that name.
   std::map<std::string, double> losses;
   std::map<std::string, double> metrics;

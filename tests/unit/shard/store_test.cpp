@@ -136,6 +136,34 @@ TEST(Store, FrozenParametersHaveWeightsAndNoGradient) {
   EXPECT_EQ(rig.weight(frozen)[0], float(rig.layout.shard_begin(0, "weights", 1, 1) + piece.begin));
 }
 
+// An update leaves frozen weights as they are, so what layers see of them stays, too; not when the
+// buffer held another stage in between, nor when shards were loaded.
+TEST(Store, FrozenWeightsAreRestoredOnce) {
+  test::GptShape shape = small_shape();
+  shape.scales["mlp"] = {0};
+  for (int zero : {1, 3}) {
+    Rig rig(shape, {.zero_stage = zero});
+    const int frozen = rig.parameter("layers.1.mlp.layer_1.weight"),
+              trained = rig.parameter("layers.1.self_attn.query.weight");
+    auto write = [&](float value) {
+      std::fill_n(rig.store.flat_data("weights"), rig.store.flat("weights")->shape[0], value);
+    };
+    write(1);
+    rig.store.restore(1);
+    write(2);
+    rig.store.invalidate_trainable();
+    EXPECT_FALSE(rig.store.restored(1));
+    if (zero == 3) rig.store.restore(3);  // in the same buffer
+    rig.store.restore(1);
+    EXPECT_TRUE(rig.store.restored(1));
+    EXPECT_EQ(rig.weight(trained)[0], 2);
+    EXPECT_EQ(rig.weight(frozen)[0], zero == 3 ? 2 : 1);
+    rig.store.invalidate();
+    rig.store.restore(1);
+    EXPECT_EQ(rig.weight(frozen)[0], 2);
+  }
+}
+
 TEST(Store, ReduceSetsThenAccumulates) {
   test::GptShape shape = small_shape();
   shape.scales["mlp"] = {0};
@@ -299,8 +327,10 @@ TEST(Store, AnUntouchedGradientIsZeroInItsOwnType) {
 
 TEST(Store, RefusesWhatThisVersionDoesNotRun) {
   model::Description d = test::gpt_description(small_shape());
-  EXPECT_THAT(refusal(d, {1, 1, 2}, {}, Status::kUnsupported),
-              HasSubstr("expected a world of one rank, found 2"));
+  EXPECT_THAT(
+      refusal(d, {.tensor = 2}, {}, Status::kUnsupported),
+      HasSubstr("expected a world without tensor and pipeline parallel ranks, found 2 and 1 "
+                "of them"));
   StoreOptions options;
   options.training = {kDLFloat, 64, 1};
   EXPECT_EQ(refusal(d, {}, options, Status::kUnsupported),
