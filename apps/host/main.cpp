@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "apps/host/commands/commands.hpp"
 #include "apps/host/options.hpp"
@@ -48,6 +49,13 @@ int run(int argc, char** argv) {
   if (options.help) {
     std::fputs(help_text().c_str(), stdout);
     return kDone;
+  }
+  std::error_code missing;
+  std::filesystem::current_path(missing);
+  if (missing) {  // libraries below would end the process over it
+    throw Error(Status::kNotFound,
+                "expected a working directory that is there, found that it was removed; change to "
+                "another one and start again");
   }
   if (options.processes > 1) return run_ranks(options, argc, argv);
   if (options.command == "plugins") return run_plugins(options);

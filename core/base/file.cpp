@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/base/error.hpp"
+#include "core/base/mapped_files.hpp"
 #include "core/base/output_file.hpp"
 
 namespace fastllm {
@@ -160,18 +161,23 @@ MappedFile::MappedFile(const fs::path& path) {
     fail_errno("map", path, errno);
   }
   data_ = static_cast<const std::byte*>(data);
+  number_ = remember_mapping(data, size_, path.string());
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      number_(std::exchange(other.number_, -1)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(number_, other.number_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
+  forget_mapping(number_);
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 

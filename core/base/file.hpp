@@ -44,6 +44,7 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  int number_ = -1;  // mapped_files.hpp
 };
 
 // A folder below the system's temporary one that goes away with the object; for tests and set-aside

@@ -1,6 +1,8 @@
 // Interval arithmetic with a floor that also holds before the offset.
 #include "core/base/interval.hpp"
 
+#include <limits>
+
 namespace fastllm {
 namespace {
 
@@ -20,7 +22,9 @@ bool Interval::due(int64_t iteration, double seconds_since) const {
 }
 
 int64_t Interval::count(int64_t iteration) const {
-  return interval ? floor_divide(iteration - offset, *interval) + 1 : 0;
+  if (!interval) return 0;
+  const int64_t before = floor_divide(iteration - offset, *interval);
+  return before < std::numeric_limits<int64_t>::max() ? before + 1 : before;
 }
 
 bool Interval::is_sub_interval_of(const Interval& other) const {

@@ -57,17 +57,7 @@ TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& sto
                                               .stages = options_.stages,
                                               .verify_checksums = options_.verify_checksums});
   store.invalidate();
-  const Node* saved = result.metadata.find("metadata");
-  const TrainingState state =
-      TrainingState::from_node(saved ? *saved : Node::map(), checkpoint.path.string());
-  if (state.completed_steps != checkpoint.iteration) {
-    throw Error(
-        Status::kDataLoss,
-        fmt::format("expected {} completed steps in {}, as its folder is called, found {}; "
-                    "the folder was renamed or its content exchanged: rename it back, or move it "
-                    "away to go on from an older one",
-                    checkpoint.iteration, checkpoint.path.string(), state.completed_steps));
-  }
+  const TrainingState state = state_of(result.metadata, checkpoint);
   if (state.scaler.type != scaler_type) {
     throw Error(
         Status::kInvalid,

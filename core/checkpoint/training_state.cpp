@@ -92,4 +92,19 @@ TrainingState TrainingState::from_node(const Node& metadata, const std::string& 
   return state;
 }
 
+TrainingState state_of(const Node& metadata, const Found& checkpoint) {
+  const Node* saved = metadata.find("metadata");
+  const TrainingState state =
+      TrainingState::from_node(saved ? *saved : Node::map(), checkpoint.path.string());
+  if (state.completed_steps != checkpoint.iteration) {
+    throw Error(
+        Status::kDataLoss,
+        fmt::format("expected {} completed steps in {}, as its folder is called, found {}; "
+                    "the folder was renamed or its content exchanged: rename it back, or move it "
+                    "away to go on from an older one",
+                    checkpoint.iteration, checkpoint.path.string(), state.completed_steps));
+  }
+  return state;
+}
+
 }  // namespace fastllm::checkpoint

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/checkpoint/finder.hpp"
 #include "core/config/node.hpp"
 
 namespace fastllm::checkpoint {
@@ -27,5 +28,9 @@ struct TrainingState {
   // source: the checkpoint, for messages. Negative or contradicting counters are refused.
   static TrainingState from_node(const config::Node& metadata, const std::string& source);
 };
+
+// The state in a checkpoint's metadata (the whole of it), which must be of the iteration that its folder
+// is named after.
+TrainingState state_of(const config::Node& metadata, const Found& checkpoint);
 
 }  // namespace fastllm::checkpoint

@@ -1,4 +1,4 @@
-// Signal handlers that name the plugin. Between signal and writev: no allocation, no lock, no
+// Signal handlers that name the plugin, or the file that shrank. Between signal and writev: no allocation, no lock, no
 // stdio; everything printed was made before.
 #include "core/plugin/crash.hpp"
 
@@ -12,12 +12,15 @@
 #include <cstring>
 #include <mutex>
 
+#include "core/base/mapped_files.hpp"
+
 namespace fastllm::plugin {
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 constexpr size_t kStackBytes = 64 << 10;
 constexpr int kExitByPlugin = 70;  // EX_SOFTWARE
+constexpr int kExitByError = 1;    // as after any other error
 
 struct sigaction g_before[NSIG];
 
@@ -132,7 +135,21 @@ const char* signal_text(int number) {
   }
 }
 
-void on_crash(int number, siginfo_t*, void*) {
+// A data set that became shorter while it was read is no plugin's fault.
+void end_at_missing_data(const char* path) {
+  Line line;
+  line.add("error: expected ");
+  line.add(path);
+  line.add(
+      " to stay as it was when it was opened, found it shorter while it was read; write data sets "
+      "under new names instead of over those in use, and go on from the last checkpoint");
+  line.write();
+  std::_Exit(kExitByError);
+}
+
+void on_crash(int number, siginfo_t* info, void*) {
+  if (const char* path = number == SIGBUS ? mapped_file_at(info->si_addr) : nullptr)
+    end_at_missing_data(path);
   const Call* call = t_call.plugin ? &t_call : find_active_call();
   if (call) {
     Line line;

@@ -6,7 +6,7 @@ Every case ends with code 1 and a sentence that names the file, what was found, 
 import os
 import unittest
 
-from support import FIXTURES, HostTest, run_host, write_memmap
+from support import FIXTURES, HostTest, run_host, start_host, write_memmap
 
 
 class DataFiles(HostTest):
@@ -21,6 +21,19 @@ class DataFiles(HostTest):
         experiment = self.folder / "run-3.1"
         self.assert_ok(self.run_on(prefix, run__experiment_dir=str(experiment)))
         self.assertTrue((experiment / "config.yaml").is_file())
+
+    def test_file_that_shrinks_while_it_is_read(self):
+        self.data = self.folder / "data"
+        write_memmap(self.data, [[i % 50, 2, 3] * 50 for i in range(100)])
+        process = start_host(*self.tiny_arguments(iterations=1000000))
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if "training @ iteration" in line:
+                break
+        os.truncate(f"{self.data}.bin", 0)
+        output = process.communicate(timeout=60)[0]
+        self.assertEqual(process.returncode, 1, output[-2000:])
+        self.assertIn(f"error: expected {self.data}.bin to stay as it was when it was opened, found it shorter while it was read", output)
 
     def test_suffix_in_the_path(self):
         prefix = self.folder / "data"

@@ -71,6 +71,11 @@ class CommandLine(HostTest):
         self.assertRegex(output, r"(?i)writ")  # of the file that everyone may write
         self.assertIn("distributed", output)
 
+    def test_a_working_directory_that_is_gone(self):
+        result = subprocess.run(["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$0" --plugin gpt', HOST], cwd=self.folder,
+                                capture_output=True, text=True, env=environment())
+        self.assert_error(result, "expected a working directory that is there, found that it was removed")
+
     def test_plugin_that_is_not_there(self):
         text = self.assert_error(run_host("--plugin", "gtp", "--plugin-path", self.folder), "gtp")
         self.assertIn(str(self.folder), text)

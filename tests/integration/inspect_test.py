@@ -100,6 +100,9 @@ class Evaluate(InspectTest):
         renamed = (experiment / "checkpoint/2").rename(experiment / "checkpoint/best")
         self.assert_error(run_host("evaluate", "--plugin", "gpt", renamed, *test),
                           f"expected a folder named after its iteration, found {renamed}")
+        renamed = renamed.rename(experiment / "checkpoint/700")
+        self.assert_error(run_host("evaluate", "--plugin", "gpt", renamed, *test),
+                          f"expected 700 completed steps in {renamed}, as its folder is called, found 2")
         renamed.rename(experiment / "checkpoint/2")
         (experiment / "checkpoint/2/ok").unlink()
         self.assert_error(run_host("evaluate", "--plugin", "gpt", experiment / "checkpoint/2", *test),

@@ -82,13 +82,14 @@ int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& sto
   checkpoint::FlatStates states = checkpoint::states_of(store);
   states.states.resize(1);
   const checkpoint::ModelIdentity identity = job.identity();
-  checkpoint::load({.format = job.registry().format("distributed"),
-                    .path = found.path,
-                    .states = states,
-                    .model = identity,
-                    .stages = plugin::stages_table()});
+  const checkpoint::LoadResult result =
+      checkpoint::load({.format = job.registry().format("distributed"),
+                        .path = found.path,
+                        .states = states,
+                        .model = identity,
+                        .stages = plugin::stages_table()});
   store.invalidate();
-  return found.iteration;
+  return checkpoint::state_of(result.metadata, found).completed_steps;
 }
 
 }  // namespace

@@ -420,7 +420,8 @@ void add_profiling(Schema& schema) {
        boolean("averages", "false", kLogging, "Write averages."),
        boolean("trace", "false", kLogging, "Write each event as text."),
        boolean("export", "false", kLogging, "Write each event for a trace viewer."),
-       at_least(40, integer("table_width", "80", kLogging, "Characters of a line of a table.")),
+       between(40, 10000,
+               integer("table_width", "80", kLogging, "Characters of a line of a table.")),
        ranks, boolean("log", "false", kLogging, "Tables go to the log instead of a file.")});
 }
 

@@ -264,15 +264,18 @@ class Reader {
       activation = config_.gated ? "silu" : "gelu";
       node_.set("transformer.activation_type", *activation);
     }
-    config_.activation = *activation == "gelu"   ? Activation::kGelu
-                         : *activation == "silu" ? Activation::kSilu
-                         : *activation == "relu" ? Activation::kRelu
-                                                 : Activation::kSquaredRelu;
-    const auto level = node_.get<std::string>("transformer.mlp_recompute_level");
-    config_.mlp_recompute = level == "none"                   ? MlpRecompute::kNone
-                            : level == "activation"           ? MlpRecompute::kActivation
-                            : level == "activation_and_input" ? MlpRecompute::kActivationAndInput
-                                                              : MlpRecompute::kFull;
+    const std::map<std::string, Activation> activations = {
+        {"gelu", Activation::kGelu},
+        {"silu", Activation::kSilu},
+        {"relu", Activation::kRelu},
+        {"squared_relu", Activation::kSquaredRelu}};
+    config_.activation = activations.at(*activation);
+    const std::map<std::string, MlpRecompute> levels = {
+        {"none", MlpRecompute::kNone},
+        {"activation", MlpRecompute::kActivation},
+        {"activation_and_input", MlpRecompute::kActivationAndInput},
+        {"full", MlpRecompute::kFull}};
+    config_.mlp_recompute = levels.at(node_.get<std::string>("transformer.mlp_recompute_level"));
     config_.hidden_dropout = probability("transformer.hidden_dropout");
     config_.debug_level = node_.get<int64_t>("transformer.debug_transformer");
     config_.debug_memory = node_.get<bool>("transformer.debug_transformer_memory");

@@ -137,7 +137,7 @@ std::vector<Bound> core_bounds() {
                      {"wait", {"-1", "null"}, {"0"}},
                      {"warmup", {"-1", "null"}, {"0"}},
                      {"cycles", {"0", "null"}, {"1"}},
-                     {"table_width", {"39", "null"}, {"40"}},
+                     {"table_width", {"39", "10001", "null"}, {"40", "10000"}},
                      {"ranks", {"[-1]", "null"}, {"[0]", "[]", "[1, 1]"}}});
   add("optimizer.", {{"weight_decay", {"-1e-9", "null"}, {"0"}},
                      {"beta_1", {"-0.1", "1", "1.1"}, {"0", "0.999999"}},
