@@ -51,7 +51,7 @@ int run(int argc, char** argv) {
     return kDone;
   }
   std::error_code missing;
-  std::filesystem::current_path(missing);
+  [[maybe_unused]] const auto folder = std::filesystem::current_path(missing);
   if (missing) {  // libraries below would end the process over it
     throw Error(Status::kNotFound,
                 "expected a working directory that is there, found that it was removed; change to "

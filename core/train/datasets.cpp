@@ -77,7 +77,8 @@ const config::Schema& core_schema() {
 }
 
 DatasetRules rules_of(const SamplingSettings& sampling, const Context& context) {
-  DatasetRules rules{sampling};
+  DatasetRules rules;
+  static_cast<SamplingChoices&>(rules) = sampling;
   rules.tokenizer_path = sampling.tokenizer_path;
   rules.vocab_size = sampling.vocab_size;
   rules.split_part = sampling.split_part;

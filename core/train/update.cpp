@@ -107,7 +107,7 @@ bool Updater::tell(int64_t i, const std::string& wrong, const StepInput& input, 
 // false: the search broke off, and the gradients are no longer those of the step.
 bool Updater::append_origin(const StepInput& input, std::string& text) {
   try {
-    text += " " + find_non_finite(workspace_, input);
+    text += fmt::format(" {}", find_non_finite(workspace_, input));
     return true;
   } catch (const std::exception& e) {
     text += fmt::format(" (could not repeat the step: {})", e.what());
