@@ -117,7 +117,7 @@ inline std::vector<std::vector<int64_t>> random_documents(const TokenTypeInfo& t
   std::vector<std::vector<int64_t>> documents(100);
   for (auto& document : documents) {
     document.resize(1 + random() % 99);
-    for (int64_t& id : document) id = int64_t(random()) % std::min<int64_t>(1000, type.highest + 1);
+    for (int64_t& id : document) id = int64_t(random()) % (std::min<int64_t>(999, type.highest) + 1);
   }
   return documents;
 }
