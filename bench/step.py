@@ -3,7 +3,7 @@
 
     OMP_NUM_THREADS=2 PYTHON bench/step.py [--size 13M] [--peers transformers-sdpa ...] [--rounds N] [--frozen]
 
-PYTHON is one that has the peers: the tests' judges have transformers; litgpt is installed by hand.
+PYTHON is one that has the peers: the tests' judges have transformers; `scripts/setup.sh --bench` makes one with litgpt.
 Everyone runs in turn, round after round, so that a computer that gets slower or faster does so for all. A step counts when a
 quarter of its run is over. `--frozen` measures everyone a second time with the MLP layers frozen, and prints by what share the
 step gets shorter.

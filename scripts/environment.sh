@@ -32,6 +32,7 @@ libtorch_root() { printf '%s/libtorch-2.11.0' "$FASTLLM_CACHE"; }
 # The program looks for this one by name (core/data/tokenizers/huggingface_tokenizer.cpp).
 tokenizers_root() { printf '%s/tokenizers' "$FASTLLM_CACHE"; }
 bench_root() { printf '%s/bench-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/bench-requirements.txt")"; }
+litgpt_root() { printf '%s/litgpt-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/litgpt-requirements.txt")"; }
 judges_root() { printf '%s/judges-%s' "$FASTLLM_CACHE" "$(hash_of "$FASTLLM_SOURCE/scripts/judges-requirements.txt")"; }
 
 # Compiler results are kept in the cache; the same source in another folder is the same source.

@@ -8,6 +8,7 @@ NAME        PACKAGE...
 judges      torch==2.11.0 transformers sentencepiece jsonschema pyyaml
 tokenizers  tokenizers, with --no-deps
 bench       datasets tokenizers
+litgpt      litgpt torch==2.11.0
 """
 import json
 import pathlib
@@ -27,6 +28,10 @@ HEADERS = {
     "bench": """\
 # Python packages that bench/prepare_speed.py compares with, pinned by version and content.
 # Installed by scripts/setup.sh --bench into an environment of their own; the product never uses them.
+""",
+    "litgpt": """\
+# LitGPT, which bench/step.py compares with, pinned by version and content; it needs an older huggingface_hub than Transformers does.
+# Installed by scripts/setup.sh --bench into an environment of its own; the product never uses it.
 """,
 }
 MADE_BY = "# Made by scripts/pin_judges.py from the versions of an environment; edit that, not this.\n"

@@ -22,7 +22,8 @@ Installs, each once:
   LibTorch 2.11.0    into $(libtorch_root)
   --tokenizers       Hugging Face's package that reads tokenizer.json, in $(tokenizers_root)
   --judges           what the tests need besides: clang, and PyTorch and Transformers in $(judges_root)
-  --bench            what bench/prepare_speed.py compares with: Hugging Face datasets, in $(bench_root)
+  --bench            what bench/ compares with besides the judges: Hugging Face datasets in $(bench_root),
+                     LitGPT in $(litgpt_root)
 
 FASTLLM_CACHE names another folder than ${FASTLLM_CACHE}.
 EOF
@@ -195,6 +196,7 @@ main() {
   # 3 GB to download.
   ((!judges)) || install_environment judges "$(judges_root)" 9500 "the tests' PyTorch and Transformers"
   ((!bench)) || install_environment bench "$(bench_root)" 800 "the benchmarks' Hugging Face datasets"
+  ((!bench)) || install_environment litgpt "$(litgpt_root)" 9500 "the benchmarks' LitGPT"
 }
 
 main "$@"
