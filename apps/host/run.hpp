@@ -1,49 +1,66 @@
-// What a training and an evaluation have in common on the host's side: what is printed, the run's
-// folder, and where the parts of a trainer come from.
+// One run of the program on a model: what a training and an evaluation have in common, from the
+// command line to the parts of a trainer. Owns all of it, each thing made after those it needs; a
+// command adds what it does with them.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "apps/host/job.hpp"
-#include "core/config/node.hpp"
-#include "core/shard/store.hpp"
+#include "apps/host/options.hpp"
+#include "apps/host/running_job.hpp"
+#include "core/checkpoint/lock.hpp"
+#include "core/train/dataset_sources.hpp"
 #include "core/train/metrics/run_directory.hpp"
 #include "core/train/trainer.hpp"
 
 namespace fastllm::host {
 
-void print_configuration(Job& job, const std::string& command_line, int verbosity);
-// Resolves the job, and sets up the log as it says. When something is wrong, prints what could be made
-// out of the configuration before it throws: a wrong key is easier to see beside the right ones.
-void resolve(Job& job, const std::string& command_line, int verbosity);
-// What a user should know before the first step: old names, keys without effect, reduced offsets,
-// how work is kept.
-void tell_plan(Job& job);
-
-// The next run's folder below run.experiment_dir, if there is one, with configuration and log; then
-// prints configuration and plan. writes_experiment: the experiment's own config.yaml is replaced.
-std::optional<train::RunDirectory> open_run_folder(Job& job, const std::string& command_line,
-                                                   int verbosity, bool writes_experiment);
-
-config::Node make_provenance(Job& job, const train::Datasets& datasets);
-// What a checkpoint keeps of the configuration: the model's part, at verbosity 0.
-config::Node checkpoint_configuration(Job& job);
-
-// Checkpoint formats may ask where the running job lies, and what another configuration describes,
-// while this lives.
-class RunningJob {
+class Run {
  public:
-  explicit RunningJob(Job& job);
-  ~RunningJob();
-  RunningJob(const RunningJob&) = delete;
-  RunningJob& operator=(const RunningJob&) = delete;
-  void memory_is(shard::Store& store);
+  // What happens to the experiment's folder. A training holds it alone and writes its config.yaml;
+  // an evaluation may go on beside one, in a run's folder of its own.
+  enum class Kind { kTraining, kEvaluation };
+
+  // Loads the plugin, resolves the configuration, sets up the log. When something is wrong, prints
+  // what could be made out of the configuration before it throws: a wrong key is easier to see
+  // beside the right ones.
+  Run(Options options, std::string command_line);
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
+
+  Job& job() { return job_; }
+  const train::Settings& settings() const { return job_.settings(); }
+
+  void print_configuration();
+  // What a user should know before the first step: old names, keys without effect, reduced offsets,
+  // how work is kept.
+  void tell_plan() const;
+
+  // From here on it leaves traces: threads, the next run's folder if there is an experiment, the
+  // log in it; then prints configuration and plan. Once.
+  void begin(Kind kind);
+  train::RunDirectory* folder() { return folder_ ? &*folder_ : nullptr; }  // null: no experiment
+  // After begin(). Without checkpoints. Borrows from this run.
+  train::TrainerParts parts();
+
+ private:
+  void open_folder(Kind kind);
+  std::shared_ptr<const data::SampledDataset> make_dataset(const std::string& name,
+                                                           int64_t samples);
+
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  const Options options_;
+  const std::string command_line_;
+  Job job_;
+  std::optional<checkpoint::ExperimentLock> lock_;
+  std::optional<train::RunDirectory> folder_;
+  std::optional<RunningJob> running_;
+  std::optional<train::DatasetSources> sources_;
 };
 
-// Without checkpoints. started: when the program began. Borrows job and run.
-train::TrainerParts trainer_parts(Job& job, train::RunDirectory* run,
-                                  std::chrono::steady_clock::time_point started);
+int exit_code(train::Outcome outcome);
 
 }  // namespace fastllm::host

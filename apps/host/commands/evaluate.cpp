@@ -1,14 +1,12 @@
 // fastllm-host evaluate --plugin gpt WHAT: the validation sets and the test set on a checkpoint, no
 // training. WHAT: a configuration, or the folder of an experiment, of a run or of a checkpoint.
 #include <fmt/format.h>
-#include <omp.h>
 
-#include <chrono>
 #include <filesystem>
 #include <optional>
 
 #include "apps/host/commands/commands.hpp"
-#include "apps/host/job.hpp"
+#include "apps/host/provenance.hpp"
 #include "apps/host/run.hpp"
 #include "core/base/cancel.hpp"
 #include "core/base/error.hpp"
@@ -92,49 +90,44 @@ int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& sto
   return checkpoint::state_of(result.metadata, found).completed_steps;
 }
 
+// Where a folder is named instead of a configuration, its configuration is read; gives the
+// checkpoint that the folder stands for, if it is one.
+std::optional<fs::path> replace_folder(Options& options) {
+  if (!fs::is_directory(options.config_file)) return std::nullopt;
+  const Source source = source_of(options.config_file);
+  options.config_file = source.config.string();
+  // Where the experiment is now, not where it was when it was trained.
+  options.overrides.insert(
+      options.overrides.begin(),
+      "run.experiment_dir=" + config::to_json(config::Node::text(source.experiment.string())));
+  return source.checkpoint;
+}
+
 }  // namespace
 
 int run_evaluate(const Options& given, const std::string& command_line) {
-  const auto started = std::chrono::steady_clock::now();
   install_stop_handlers();
   Options options = given;
-  std::optional<fs::path> chosen;
-  if (fs::is_directory(options.config_file)) {
-    const Source source = source_of(options.config_file);
-    options.config_file = source.config.string();
-    // Where the experiment is now, not where it was when it was trained.
-    options.overrides.insert(
-        options.overrides.begin(),
-        "run.experiment_dir=" + config::to_json(config::Node::text(source.experiment.string())));
-    chosen = source.checkpoint;
-  }
-  Job job(options);
-  resolve(job, command_line, options.verbosity);
-  const train::Settings& settings = job.settings();
+  const std::optional<fs::path> chosen = replace_folder(options);
+  Run run(options, command_line);
   if (options.validate) {
-    print_configuration(job, command_line, options.verbosity);
+    run.print_configuration();
     return kDone;
   }
-  if (!settings.run.experiment_dir) {
+  const std::optional<std::string>& experiment = run.settings().run.experiment_dir;
+  if (!experiment) {
     throw Error(
         Status::kInvalid,
         "run.experiment_dir: expected the folder with the checkpoint to evaluate, found null; "
         "set it, or name the folder instead of a configuration");
   }
-  const checkpoint::Found found = find_checkpoint(*settings.run.experiment_dir, chosen);
-  if (settings.run.threads) omp_set_num_threads(int(*settings.run.threads));
-  // No lock: a training may go on in the same experiment; a run's folder is made by one of them.
-  std::optional<train::RunDirectory> run =
-      open_run_folder(job, command_line, options.verbosity, false);
-  RunningJob running(job);
-  train::TrainerParts parts = trainer_parts(job, &*run, started);
-  parts.memory_ready = [&](shard::Store& store) { running.memory_is(store); };
-  const train::Outcome outcome = train::run_evaluation(
-      parts, [&](shard::Store& store) { return load_weights(job, found, store); },
+  const checkpoint::Found found = find_checkpoint(*experiment, chosen);
+  run.begin(Run::Kind::kEvaluation);
+  return exit_code(train::run_evaluation(
+      run.parts(), [&](shard::Store& store) { return load_weights(run.job(), found, store); },
       [&](const train::Datasets& datasets) {
-        checkpoint::write_provenance(run->run(), make_provenance(job, datasets));
-      });
-  return outcome == train::Outcome::kInterrupted ? kInterrupted : kDone;
+        checkpoint::write_provenance(run.folder()->run(), make_provenance(run.job(), datasets));
+      }));
 }
 
 }  // namespace fastllm::host
