@@ -49,9 +49,8 @@ int run(const char* plugin, int64_t layers) {
   train::Executor executor(*model, store, {});
   const auto schedule = model::make_schedule(train::schedule_options(store, 1, 1, true));
   train::StepInput input;
-  input.micro_batches = {&batch};
+  input.add(batch);
   input.step = 1;
-  input.valid_labels = 1;
 
   // One call, as the executor makes it, on a layer in the middle: one input, one output.
   float number = 0;

@@ -32,12 +32,7 @@ std::optional<StepBatches> next_batches(data::Loader& loader, const Settings& se
   StepBatches batches;
   for (int64_t i = 0; i < settings.batch.sequential_micro_batches; ++i) {
     batches.owned.push_back(loader.next());
-    const data::Batch& batch = *batches.owned.back();
-    batches.input.micro_batches.push_back(&batch);
-    batches.input.valid_labels += batch.valid_labels;
-    batches.input.further_valid_labels.resize(batch.further_labels.size());
-    for (size_t k = 0; k < batch.further_labels.size(); ++k)
-      batches.input.further_valid_labels[k] += batch.further_labels[k].valid;
+    batches.input.add(*batches.owned.back());
   }
   batches.input.step = step;
   const double took_ms = (clock() - begin) * 1000;

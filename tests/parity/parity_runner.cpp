@@ -167,13 +167,7 @@ void run(const std::string& plugin_path, const fs::path& folder) {
   Logits logits(model->description());
   const auto batches = make_batches(folder, job);
   train::StepInput input;
-  for (const auto& batch : batches) {
-    input.micro_batches.push_back(&batch);
-    input.valid_labels += batch.valid_labels;
-    input.further_valid_labels.resize(batch.further_labels.size());
-    for (size_t k = 0; k < batch.further_labels.size(); ++k)
-      input.further_valid_labels[k] += batch.further_labels[k].valid;
-  }
+  for (const auto& batch : batches) input.add(batch);
   input.loss_scale = job.value("loss_scale", 1.0);
   const auto schedule =
       model::make_schedule(train::schedule_options(store, int(batches.size()), 1, true));

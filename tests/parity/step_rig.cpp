@@ -33,13 +33,7 @@ std::unique_ptr<model::Model> make_model(const Overrides& overrides) {
 train::StepInput input(const std::vector<data::Batch>& batches, int64_t step) {
   train::StepInput input;
   input.step = step;
-  for (const auto& batch : batches) {
-    input.micro_batches.push_back(&batch);
-    input.valid_labels += batch.valid_labels;
-    input.further_valid_labels.resize(batch.further_labels.size());
-    for (size_t k = 0; k < batch.further_labels.size(); ++k)
-      input.further_valid_labels[k] += batch.further_labels[k].valid;
-  }
+  for (const auto& batch : batches) input.add(batch);
   return input;
 }
 

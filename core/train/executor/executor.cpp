@@ -512,6 +512,14 @@ struct Executor::Impl {
   }
 };
 
+void StepInput::add(const data::Batch& batch) {
+  micro_batches.push_back(&batch);
+  valid_labels += batch.valid_labels;
+  further_valid_labels.resize(batch.further_labels.size());
+  for (size_t k = 0; k < batch.further_labels.size(); ++k)
+    further_valid_labels[k] += batch.further_labels[k].valid;
+}
+
 Executor::Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options)
     : impl_(std::make_unique<Impl>(model, store, options)) {}
 Executor::~Executor() = default;

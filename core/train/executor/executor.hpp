@@ -32,12 +32,16 @@ struct StepInput {
   std::vector<const data::Batch*> micro_batches;
   int64_t step = 0;
   double loss_scale = 1;
-  int64_t valid_labels = 0;  // over all micro-batches and data ranks
+  // Tokens whose label counts, over all micro-batches and data ranks.
+  int64_t valid_labels = 0;
   // The same of labels_2, labels_3 ..
   std::vector<int64_t> further_valid_labels;
   int64_t valid(int predicted) const {
     return predicted < 2 ? valid_labels : further_valid_labels.at(size_t(predicted - 2));
   }
+  // One more micro-batch of this rank, borrowed; its labels that are not masked are counted. Labels
+  // of other data ranks are not seen here.
+  void add(const data::Batch& batch);
 };
 
 struct StepOutput {

@@ -35,8 +35,7 @@ struct ToyStep {
       }
       batch.cu_seqlens = {0, 5};
       batch.valid_labels = 5;
-      input.micro_batches.push_back(&batch);
-      input.valid_labels += 5;
+      input.add(batch);
     }
     input.step = 1;
   }

@@ -62,13 +62,7 @@ struct Rig {
 
   static StepInput input(const std::vector<data::Batch>& batches, int64_t step = 1) {
     StepInput input;
-    for (const data::Batch& b : batches) {
-      input.micro_batches.push_back(&b);
-      input.valid_labels += b.valid_labels;
-      input.further_valid_labels.resize(b.further_labels.size());
-      for (size_t k = 0; k < b.further_labels.size(); ++k)
-        input.further_valid_labels[k] += b.further_labels[k].valid;
-    }
+    for (const data::Batch& batch : batches) input.add(batch);
     input.step = step;
     return input;
   }
