@@ -12,23 +12,17 @@
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/config/resolve.hpp"
-#include "core/plugin/registry.hpp"
 #include "core/shard/layout.hpp"
 #include "core/train/settings/core_fields.hpp"
 #include "core/train/settings/settings.hpp"
+#include "tests/parity/gpt_model.hpp"
 #include "tests/support/gpt_description.hpp"
 
 namespace fastllm {
 namespace {
 
+using testing::gpt;
 using ::testing::HasSubstr;
-
-// Plugins are never unloaded: one registry for all tests.
-plugin::ModelFactory& gpt() {
-  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
-  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
-  return factory;
-}
 
 const config::Schema& schema() {
   static const config::Schema schema = [] {

@@ -9,38 +9,23 @@
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
-#include "core/config/resolve.hpp"
-#include "core/plugin/registry.hpp"
 #include "core/shard/elements.hpp"
+#include "tests/parity/gpt_model.hpp"
 
 namespace fastllm {
 namespace {
 
-using Overrides = std::vector<std::string>;
+using testing::make_gpt;
+using testing::Overrides;
 
 constexpr int64_t kBatch = 2, kSequence = 8, kVocabulary = 37;
 
-std::unique_ptr<model::Model> make_model(const Overrides& overrides) {
-  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
-  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
-  static const config::Schema schema = [] {
-    config::Schema s;
-    s.add("base_model", factory.fields());
-    return s;
-  }();
-  Overrides all{"vocab_size=37",
-                "max_position_embeddings=16",
-                "transformer.num_layers=1",
-                "transformer.hidden_size=16",
-                "transformer.num_attention_heads=4",
-                "transformer.head_groups=2"};
-  all.insert(all.end(), overrides.begin(), overrides.end());
-  for (std::string& text : all) text = "base_model." + text;
-  config::Node user = config::Node::map();
-  config::apply_overrides(user, all);
-  config::Node root = config::resolve(schema, user).root;
-  return factory.create(*root.find("base_model"));
-}
+const Overrides kShape{"vocab_size=37",
+                       "max_position_embeddings=16",
+                       "transformer.num_layers=1",
+                       "transformer.hidden_size=16",
+                       "transformer.num_attention_heads=4",
+                       "transformer.head_groups=2"};
 
 // A tensor of floats in one of the types; null data where a call gets none.
 class Array {
@@ -234,7 +219,7 @@ TEST(GptTypes, ACallIsTheFloat32OneBetweenRoundings) {
     for (const DLDataType type : {kBfloat16, kFloat16})
       for (const bool full : {true, false})
         for (const bool overwrite : {true, false}) {
-          const auto model = make_model(overrides);
+          const auto model = make_gpt(kShape, overrides);
           for (int l = 0; l < int(model->description().layers.size()); ++l) {
             SCOPED_TRACE(dtype_text(type) + (full ? ", full gradients, " : ", own gradients, ") +
                          (overwrite ? "written, " : "added, ") +
@@ -261,7 +246,7 @@ TEST(GptTypes, ACallIsTheFloat32OneBetweenRoundings) {
 TEST(GptTypes, AFullPrecisionResidualIsFloat32) {
   Overrides overrides = kLlamaLike;
   overrides.push_back("transformer.full_precision_residual=true");
-  const auto model = make_model(overrides);
+  const auto model = make_gpt(kShape, overrides);
   int ports = 0;
   for (const model::Layer& layer : model->description().layers) {
     for (const auto* side : {&layer.inputs, &layer.outputs})
@@ -281,15 +266,15 @@ TEST(GptTypes, AFullPrecisionResidualIsFloat32) {
 }
 
 TEST(GptTypes, RefusesATypeItCannotComputeIn) {
-  const auto model = make_model({});
+  const auto model = make_gpt(kShape, {});
   try {
     run(*model, 0, {{kDLFloat, 64, 1}, kFloat32}, kFloat32, true);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(),
-                testing::HasSubstr("layers.0.word_embeddings_weight: expected a float32, bfloat16 "
-                                   "or float16 weight, found float64; set "
-                                   "model.distributed.training_dtype to one of them"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr(
+                                  "layers.0.word_embeddings_weight: expected a float32, bfloat16 "
+                                  "or float16 weight, found float64; set "
+                                  "model.distributed.training_dtype to one of them"));
   }
 }
 

@@ -3,32 +3,19 @@
 #include <algorithm>
 #include <random>
 
-#include "core/config/resolve.hpp"
 #include "core/model/schedule.hpp"
-#include "core/plugin/registry.hpp"
 #include "core/train/executor/initialize.hpp"
 
 namespace fastllm::testing {
 namespace {
 
-std::unique_ptr<model::Model> make_model(const Overrides& overrides) {
-  static plugin::Registry registry({.paths = {}, .allow_insecure = true});
-  static plugin::ModelFactory& factory = *registry.load(FASTLLM_GPT_PLUGIN).models().front();
-  static const config::Schema schema = [] {
-    config::Schema s;
-    s.add("base_model", factory.fields());
-    return s;
-  }();
-  config::Node user = config::Node::map();
-  Overrides all = with({"vocab_size=53", "max_position_embeddings=32", "transformer.num_layers=2",
-                        "transformer.hidden_size=16", "transformer.num_attention_heads=4",
-                        "transformer.head_groups=2", "transformer.init_method_std=0.3"},
-                       overrides);
-  for (std::string& text : all) text = "base_model." + text;
-  config::apply_overrides(user, all);
-  config::Node root = config::resolve(schema, user).root;
-  return factory.create(*root.find("base_model"));
-}
+const Overrides kShape{"vocab_size=53",
+                       "max_position_embeddings=32",
+                       "transformer.num_layers=2",
+                       "transformer.hidden_size=16",
+                       "transformer.num_attention_heads=4",
+                       "transformer.head_groups=2",
+                       "transformer.init_method_std=0.3"};
 
 train::StepInput input(const std::vector<data::Batch>& batches, int64_t step) {
   train::StepInput input;
@@ -39,13 +26,8 @@ train::StepInput input(const std::vector<data::Batch>& batches, int64_t step) {
 
 }  // namespace
 
-Overrides with(Overrides base, const Overrides& more) {
-  base.insert(base.end(), more.begin(), more.end());
-  return base;
-}
-
 StepRig::StepRig(const Overrides& overrides, const StepOptions& options)
-    : model(make_model(overrides)),
+    : model(make_gpt(kShape, overrides)),
       layout(model->description(), {}, {}),
       store(layout, 0, options.store),
       executor(*model, store, {.recompute = options.recompute, .seed = 21}) {

@@ -10,16 +10,13 @@
 #include <vector>
 
 #include "core/data/batch.hpp"
-#include "core/model/model.hpp"
 #include "core/shard/store.hpp"
 #include "core/train/executor/executor.hpp"
+#include "tests/parity/gpt_model.hpp"
 
 namespace fastllm::testing {
 
 constexpr int64_t kSequence = 24, kVocabulary = 53;
-
-using Overrides = std::vector<std::string>;  // "transformer.window_size=5"; the last one counts
-Overrides with(Overrides base, const Overrides& more);
 
 struct StepOptions {
   bool recompute = false;
