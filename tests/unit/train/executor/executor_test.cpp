@@ -248,16 +248,26 @@ TEST(Executor, SixteenBitsAgreeWithFloat32WithinTheirRounding) {
     }
 }
 
+RigOptions recomputing(RigOptions options) {
+  options.executor.recompute = true;
+  return options;
+}
+
+std::vector<data::Batch> two_batches() { return {make_batch(2, 5, 1), make_batch(2, 5, 2)}; }
+
+// Two micro-batches one after the other: to the last bit.
+void expect_same_step(Rig& a, Rig& b) {
+  const std::vector<data::Batch> batches = two_batches();
+  EXPECT_EQ(a.train(batches, 2, 1).losses, b.train(batches, 2, 1).losses);
+  EXPECT_EQ(a.gradients(), b.gradients());
+}
+
 TEST(Executor, RecomputationGivesTheSameBitsInSixteenBits) {
   for (const DLDataType type : {kBfloat16, kFloat16}) {
     RigOptions options = in_type(type, false);
     options.model.dropout = 0.3f;
-    Rig plain(options);
-    options.executor.recompute = true;
-    Rig recomputed(options);
-    const std::vector<data::Batch> batches{make_batch(2, 5, 1), make_batch(2, 5, 2)};
-    EXPECT_EQ(plain.train(batches, 2, 1).losses, recomputed.train(batches, 2, 1).losses);
-    EXPECT_EQ(plain.gradients(), recomputed.gradients());
+    Rig plain(options), recomputed(recomputing(options));
+    expect_same_step(plain, recomputed);
   }
 }
 
@@ -334,12 +344,8 @@ TEST(Executor, RecomputationGivesTheSameBitsAndKeepsLess) {
   RigOptions options;
   options.model.dropout = 0.3f;
   options.model.blocks = 5;
-  Rig plain(options);
-  options.executor.recompute = true;
-  Rig recomputed(options);
-  const std::vector<data::Batch> batches{make_batch(2, 5, 1), make_batch(2, 5, 2)};
-  EXPECT_EQ(plain.train(batches, 2, 1).losses, recomputed.train(batches, 2, 1).losses);
-  EXPECT_EQ(plain.gradients(), recomputed.gradients());
+  Rig plain(options), recomputed(recomputing(options));
+  expect_same_step(plain, recomputed);
   EXPECT_EQ(plain.model.max_live, 8);       // all layers with a backward
   EXPECT_EQ(recomputed.model.max_live, 1);  // one at a time
   EXPECT_EQ(plain.count("block_2").forward, 2);
@@ -351,8 +357,8 @@ TEST(Executor, RecomputationGivesTheSameBitsAndKeepsLess) {
                 .size(),
             3u);
   // Breadth-first: all micro-batches are forward before the first backward.
-  Rig wide(options);
-  EXPECT_EQ(wide.train(batches, 1, 2).losses.size(), 2u);
+  Rig wide(recomputing(options));
+  EXPECT_EQ(wide.train(two_batches(), 1, 2).losses.size(), 2u);
   EXPECT_EQ(wide.model.max_live, 1);
 }
 
@@ -468,7 +474,7 @@ TEST(Executor, AsksForNoMemoryAfterTheFirstStep) {
     RigOptions options;
     options.executor.recompute = recompute;
     Rig rig(options);
-    const std::vector<data::Batch> batches{make_batch(2, 5, 1), make_batch(2, 5, 2)};
+    const std::vector<data::Batch> batches = two_batches();
     rig.train(batches, 1, 2);
     const int64_t allocations = rig.executor.activation_allocations(),
                   peak = rig.executor.peak_activation_bytes();
