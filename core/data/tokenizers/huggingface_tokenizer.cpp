@@ -9,7 +9,6 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/data/tokenizers/special_tokens.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -37,14 +36,10 @@ bool lacks_package(const WorkerRefusal& refusal) {
 
 HuggingFaceTokenizer::HuggingFaceTokenizer(const TokenizerFolder& folder,
                                            const WorkerCommand& command, int workers)
-    : name_(folder.file.string()), command_(command), may_start_(workers - 1) {
+    : PretrainedTokenizer(folder), command_(command), may_start_(workers - 1) {
   FASTLLM_ASSERT(workers >= 1);
   idle_.push_back(std::make_unique<TokenizerWorker>(command_));
-  vocabulary_ = idle_.front()->vocabulary();
-  auto id_of = [this](std::string_view token) { return token_id(token); };
-  begin_ = required_special_token(SpecialToken::kBegin, folder, id_of);
-  end_ = required_special_token(SpecialToken::kEnd, folder, id_of);
-  if (folder.pad) pad_ = token_id(*folder.pad);
+  set_vocabulary(idle_.front()->vocabulary(), folder);
 }
 
 HuggingFaceTokenizer::WorkerPointer HuggingFaceTokenizer::take() const {
@@ -76,17 +71,17 @@ void HuggingFaceTokenizer::with_worker(const char* doing,
   WorkerPointer worker = take();
   try {
     if (!worker) worker = std::make_unique<TokenizerWorker>(command_);
-    if (worker->vocabulary() != vocabulary_) {
+    if (worker->vocabulary() != vocabulary()) {
       throw Error(Status::kUnavailable,
                   fmt::format("expected the vocabulary of {} to stay at {} tokens, found {}: the "
                               "file changed meanwhile",
-                              name_, vocabulary_, worker->vocabulary()));
+                              name(), vocabulary(), worker->vocabulary()));
     }
     use(*worker);
   } catch (const WorkerRefusal& refusal) {
     put_back(nullptr);
     throw Error(Status::kUnavailable,
-                fmt::format("the tokenizer {} failed {}: {}", name_, doing, refusal.sentence));
+                fmt::format("the tokenizer {} failed {}: {}", name(), doing, refusal.sentence));
   } catch (...) {
     put_back(nullptr);
     throw;
@@ -111,7 +106,7 @@ void HuggingFaceTokenizer::encode_batch(std::span<const std::string_view> texts,
     if (texts.size() == 1) {
       throw Error(Status::kInvalid,
                   fmt::format("expected a text of at most {} bytes for {}, found {}; split it",
-                              command_.most_bytes, name_, bytes));
+                              command_.most_bytes, name(), bytes));
     }
     encode_batch(texts.first(texts.size() / 2), batch);
     encode_batch(texts.subspan(texts.size() / 2), batch);
@@ -121,7 +116,7 @@ void HuggingFaceTokenizer::encode_batch(std::span<const std::string_view> texts,
 }
 
 std::string HuggingFaceTokenizer::decode(std::span<const int64_t> ids) const {
-  check_ids(*this, ids);
+  check_ids(ids);
   std::vector<int32_t> narrow(ids.begin(), ids.end());
   std::string text;
   with_worker("decoding", [&](TokenizerWorker& worker) { text = worker.decode(narrow); });

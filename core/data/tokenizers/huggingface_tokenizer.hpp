@@ -11,23 +11,17 @@
 #include <string_view>
 #include <vector>
 
-#include "core/data/tokenizers/tokenizer.hpp"
-#include "core/data/tokenizers/tokenizer_folder.hpp"
+#include "core/data/tokenizers/pretrained_tokenizer.hpp"
 #include "core/data/tokenizers/tokenizer_worker.hpp"
 
 namespace fastllm::data {
 
-class HuggingFaceTokenizer final : public Tokenizer {
+class HuggingFaceTokenizer final : public PretrainedTokenizer {
  public:
   // Starts the first process, the others when there is work for them. A call takes one that is free,
   // or waits for it.
   HuggingFaceTokenizer(const TokenizerFolder& folder, const WorkerCommand& command, int workers);
 
-  std::string name() const override { return name_; }
-  int64_t vocabulary() const override { return vocabulary_; }
-  int64_t begin_id() const override { return begin_; }
-  int64_t end_id() const override { return end_; }
-  std::optional<int64_t> pad_id() const override { return pad_; }
   std::optional<int64_t> token_id(std::string_view token) const override;
   void encode_batch(std::span<const std::string_view> texts, TokenBatch& batch) const override;
   std::string decode(std::span<const int64_t> ids) const override;
@@ -40,10 +34,7 @@ class HuggingFaceTokenizer final : public Tokenizer {
   // Runs with a worker of its own; a worker that threw is not used again.
   void with_worker(const char* doing, const std::function<void(TokenizerWorker&)>& use) const;
 
-  std::string name_;
   WorkerCommand command_;
-  int64_t vocabulary_ = 0, begin_ = 0, end_ = 0;
-  std::optional<int64_t> pad_;
 
   mutable std::mutex mutex_;  // guards what follows
   mutable std::condition_variable free_;

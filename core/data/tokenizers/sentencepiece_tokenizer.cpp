@@ -11,7 +11,6 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/base/utf8.hpp"
-#include "core/data/tokenizers/special_tokens.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -25,7 +24,7 @@ std::optional<int64_t> id_or_none(int id) {
 }  // namespace
 
 SentencePieceTokenizer::SentencePieceTokenizer(const TokenizerFolder& folder)
-    : name_(folder.file.string()),
+    : PretrainedTokenizer(folder),
       processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
   std::string model = read_file(folder.file, kLargestModel);
   // The library takes an empty file for a model without pieces.
@@ -34,15 +33,12 @@ SentencePieceTokenizer::SentencePieceTokenizer(const TokenizerFolder& folder)
     throw Error(Status::kInvalid,
                 fmt::format("expected a SentencePiece model in {}, found {} bytes of other content "
                             "({}); get the file again",
-                            name_, model.size(), status.ok() ? "no pieces" : status.message()));
+                            name(), model.size(), status.ok() ? "no pieces" : status.message()));
   }
-  vocabulary_ = processor_->GetPieceSize();
-  auto id_of = [this](std::string_view token) { return token_id(token); };
-  begin_ =
-      required_special_token(SpecialToken::kBegin, folder, id_of, id_or_none(processor_->bos_id()));
-  end_ =
-      required_special_token(SpecialToken::kEnd, folder, id_of, id_or_none(processor_->eos_id()));
-  pad_ = folder.pad ? token_id(*folder.pad) : id_or_none(processor_->pad_id());
+  set_vocabulary(processor_->GetPieceSize(), folder,
+                 {.begin = id_or_none(processor_->bos_id()),
+                  .end = id_or_none(processor_->eos_id()),
+                  .pad = id_or_none(processor_->pad_id())});
 }
 
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
@@ -50,7 +46,7 @@ SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 std::optional<int64_t> SentencePieceTokenizer::token_id(std::string_view token) const {
   // What is no piece gets the id of the unknown one.
   int id = processor_->PieceToId(token);
-  if (id < 0 || id >= vocabulary_ || processor_->IdToPiece(id) != token) return std::nullopt;
+  if (id < 0 || id >= vocabulary() || processor_->IdToPiece(id) != token) return std::nullopt;
   return id;
 }
 
@@ -62,7 +58,7 @@ void SentencePieceTokenizer::encode_batch(std::span<const std::string_view> text
     ids.clear();
     if (auto status = processor_->Encode(text, &ids); !status.ok()) {
       throw Error(Status::kInvalid,
-                  fmt::format("the tokenizer {} cannot encode a text of {} bytes: {}", name_,
+                  fmt::format("the tokenizer {} cannot encode a text of {} bytes: {}", name(),
                               text.size(), status.message()));
     }
     batch.tokens.insert(batch.tokens.end(), ids.begin(), ids.end());
@@ -71,11 +67,11 @@ void SentencePieceTokenizer::encode_batch(std::span<const std::string_view> text
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const int64_t> ids) const {
-  check_ids(*this, ids);
+  check_ids(ids);
   std::string text;
   if (auto status = processor_->Decode(std::vector<int>(ids.begin(), ids.end()), &text);
       !status.ok()) {
-    throw Error(Status::kInvalid, fmt::format("the tokenizer {} cannot decode {} ids: {}", name_,
+    throw Error(Status::kInvalid, fmt::format("the tokenizer {} cannot decode {} ids: {}", name(),
                                               ids.size(), status.message()));
   }
   return repair_utf8(text);
