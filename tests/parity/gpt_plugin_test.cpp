@@ -10,12 +10,12 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/base/log.hpp"
 #include "core/config/resolve.hpp"
 #include "core/shard/layout.hpp"
 #include "core/train/settings/core_fields.hpp"
 #include "core/train/settings/settings.hpp"
 #include "tests/parity/gpt_model.hpp"
+#include "tests/support/captured_log.hpp"
 #include "tests/support/gpt_description.hpp"
 
 namespace fastllm {
@@ -234,9 +234,7 @@ TEST(GptConfiguration, ChecksPredictionHeadsAndTheirCoefficients) {
 }
 
 TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
-  TemporaryDirectory folder;
-  const auto file = folder.path() / "log.txt";
-  log::set_file(file);
+  const test::CapturedLog log;
   const auto c = configure(
       {at("cross_entropy_impl=triton"), at("transformer.normalization.implementation=fast"),
        at("transformer.dropless_moe=false"), at("transformer.dropless_dynamic_shape=true"),
@@ -245,10 +243,8 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
        at("transformer.max_window_layers=2"), at("sequence_first=false")});
   configure({});                                 // defaults: silent
   configure({at("cross_entropy_impl=triton")});  // said already
-  log::flush();
-  log::set_file({});
   EXPECT_EQ(c.refused, "");
-  const std::string text = read_file(file);
+  const std::string text = log.text();
   for (const char* key : {"cross_entropy_impl", "transformer.normalization.implementation",
                           "transformer.dropless_moe", "transformer.dropless_dynamic_shape",
                           "transformer.use_flash_attention", "sequence_first"}) {

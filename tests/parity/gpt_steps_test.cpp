@@ -7,11 +7,10 @@
 #include <cmath>
 #include <functional>
 
-#include "core/base/file.hpp"
-#include "core/base/log.hpp"
 #include "core/optim/adamw.hpp"
 #include "core/train/executor/wiring.hpp"
 #include "tests/parity/step_rig.hpp"
+#include "tests/support/captured_log.hpp"
 
 namespace fastllm {
 namespace {
@@ -175,14 +174,9 @@ TEST(GptStep, LearningRateScalesReachThePartsTheyName) {
 
 TEST(GptStep, LogsTensorsInsideBlocksByLevel) {
   const auto logged = [](const Overrides& overrides) {
-    TemporaryDirectory folder;
     Rig rig(overrides);
     const std::vector<data::Batch> batches{batch_of(0, 2)};
-    log::set_file(folder.path() / "log.txt");
-    rig.train(batches);
-    log::flush();
-    log::set_file({});
-    return read_file(folder.path() / "log.txt");
+    return test::logged([&] { rig.train(batches); });
   };
   EXPECT_EQ(logged({}), "");
   const std::string shapes = logged({"transformer.debug_transformer=1"});

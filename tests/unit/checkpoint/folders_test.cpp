@@ -6,7 +6,6 @@
 
 #include <cerrno>
 
-#include "core/base/log.hpp"
 #include "core/checkpoint/convert.hpp"
 #include "core/checkpoint/finder.hpp"
 #include "core/checkpoint/lock.hpp"
@@ -42,16 +41,6 @@ class Folder : public ::testing::Test {
     if (!complete) return;
     write_file(base() / name / "metadata.yaml", "model: gpt");
     write_file(base() / name / "ok", "");
-  }
-  // What the log says while f runs.
-  template <class F>
-  std::string logged(F&& f) {
-    const fs::path file = folder_.path() / "log.txt";
-    log::set_file(file);
-    f();
-    log::flush();
-    log::set_file({});
-    return fs::exists(file) ? read_file(file) : "";
   }
   const fs::path& root() const { return folder_.path(); }
 

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "core/base/cancel.hpp"
-#include "core/base/log.hpp"
 #include "core/checkpoint/provenance.hpp"
 #include "core/plugin/stage_tables.hpp"
 #include "tests/unit/checkpoint/formats.hpp"
@@ -46,16 +45,6 @@ class Manager : public ::testing::Test {
     state.completed_steps = state.optimizer_step = step;
     state.metrics = config::parse_yaml("{Training: {language_model_loss: 6.25}}", "test");
     return state;
-  }
-  template <class F>
-  std::string logged(F&& f) {
-    const fs::path file = folder_.path() / "log.txt";
-    fs::remove(file);
-    log::set_file(file);
-    f();
-    log::flush();
-    log::set_file({});
-    return fs::exists(file) ? read_file(file) : "";
   }
   fs::path root() const { return folder_.path() / "run-3.1"; }  // a dot in the name is a dot (C15)
 

@@ -9,7 +9,6 @@
 
 #include <set>
 
-#include "core/base/log.hpp"
 #include "core/base/text.hpp"
 #include "core/checkpoint/finder.hpp"
 #include "core/checkpoint/manifest.hpp"
@@ -41,16 +40,6 @@ class Saver : public ::testing::Test {
             .aside = aside()};
   }
   fs::path save_at(int64_t iteration) { return save(request(distributed(), iteration)); }
-  template <class F>
-  std::string logged(F&& f) {
-    const fs::path file = folder_.path() / "log.txt";
-    fs::remove(file);
-    log::set_file(file);
-    f();
-    log::flush();
-    log::set_file({});
-    return fs::exists(file) ? read_file(file) : "";
-  }
 
   TemporaryDirectory folder_;
   fs::path root_ = folder_.path() / "experiment";

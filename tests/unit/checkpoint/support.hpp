@@ -20,6 +20,7 @@
 #include "core/config/node.hpp"
 #include "core/model/description.hpp"
 #include "core/shard/store.hpp"
+#include "tests/support/captured_log.hpp"
 
 namespace fastllm::test {
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <thread>
 
-#include "core/base/log.hpp"
 #include "core/data/formats/memmap_writer.hpp"
 #include "core/data/sampling/random_dataset.hpp"
 #include "core/data/sampling/sampling.hpp"
+#include "tests/support/captured_log.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
@@ -423,8 +423,7 @@ class Slow final : public SampledDataset {
 };
 
 TEST(Loader, WarnsOfSlowSamplesAndSaysWhichFailed) {
-  TemporaryDirectory folder;
-  log::set_file(folder.path() / "log");
+  const test::CapturedLog log;
   LoaderOptions options = options_for(4, 1);
   options.sample_warn_ms = 1;
   {
@@ -434,11 +433,8 @@ TEST(Loader, WarnsOfSlowSamplesAndSaysWhichFailed) {
     EXPECT_EQ(message_of([&] { loader.next(); }, Status::kUnavailable),
               "Failed to get sample 2 from dataset slow: the disk went away");
   }
-  log::flush();
-  log::set_file({});
-  std::string text = read_file(folder.path() / "log");
-  EXPECT_THAT(text, ::testing::ContainsRegex(
-                        "Sample 1 from dataset slow took [0-9,]+\\.[0-9][0-9] ms to load"));
+  EXPECT_THAT(log.text(), ::testing::ContainsRegex(
+                              "Sample 1 from dataset slow took [0-9,]+\\.[0-9][0-9] ms to load"));
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/base/file.hpp"
 #include "core/base/log.hpp"
+#include "tests/support/captured_log.hpp"
 
 namespace fastllm::optim {
 namespace {
@@ -15,15 +15,7 @@ using testing::Not;
 
 class LossScalerTest : public testing::Test {
  protected:
-  LossScalerTest() { log::set_file(folder_.path() / "log"); }
-  ~LossScalerTest() override { log::set_file({}); }
-  std::string logged() {
-    log::flush();
-    return read_file(folder_.path() / "log");
-  }
-
- private:
-  TemporaryDirectory folder_;
+  test::CapturedLog log_;
 };
 
 ScalerOptions dynamic(int64_t window) {
@@ -57,8 +49,8 @@ TEST_F(LossScalerTest, DynamicFollowsTheReference) {
   }
   scaler.update(false);
   expect(scaler, 32768, 0, 2);
-  EXPECT_THAT(logged(), testing::AllOf(HasSubstr("Setting loss scale to 65536.0\n"),
-                                       HasSubstr("Setting loss scale to 16384.0\n")));
+  EXPECT_THAT(log_.text(), testing::AllOf(HasSubstr("Setting loss scale to 65536.0\n"),
+                                          HasSubstr("Setting loss scale to 16384.0\n")));
 }
 
 TEST_F(LossScalerTest, AFailureStartsGrowthAnew) {
@@ -79,11 +71,11 @@ TEST_F(LossScalerTest, StopsAtTheMinimumAndTellsSoOnce) {
   LossScaler scaler(options);
   scaler.update(true);
   EXPECT_EQ(scaler.scale(), 2);
-  EXPECT_THAT(logged(), Not(HasSubstr("smallest loss scale")));
+  EXPECT_THAT(log_.text(), Not(HasSubstr("smallest loss scale")));
   scaler.update(true);
   scaler.update(true);
   EXPECT_EQ(scaler.scale(), 2);
-  const std::string text = logged(),
+  const std::string text = log_.text(),
                     warning =
                         "Gradients overflow at the smallest loss scale, 2.0: updates are "
                         "skipped until they do not; lower optimizer.learning_rate.base or "
@@ -102,7 +94,7 @@ TEST_F(LossScalerTest, ConstantStays) {
   EXPECT_TRUE(scaler.skips_non_finite());
   for (int i = 0; i < 5; ++i) scaler.update(true);
   EXPECT_EQ(scaler.scale(), 1024);
-  EXPECT_THAT(logged(), HasSubstr("Setting loss scale to 1024.0\n"));
+  EXPECT_THAT(log_.text(), HasSubstr("Setting loss scale to 1024.0\n"));
 }
 
 TEST_F(LossScalerTest, NoneIsOneAndSilent) {
@@ -114,14 +106,14 @@ TEST_F(LossScalerTest, NoneIsOneAndSilent) {
   EXPECT_FALSE(scaler.skips_non_finite());
   EXPECT_EQ(scaler.scale(), 1);
   log::info("the only line");
-  EXPECT_THAT(logged(), Not(HasSubstr("loss scale")));
+  EXPECT_THAT(log_.text(), Not(HasSubstr("loss scale")));
 }
 
 TEST_F(LossScalerTest, GoesOnFromACheckpoint) {
   LossScaler scaler(dynamic(4));
   scaler.restore(256, 9, -3);  // the window was longer when it was saved
   expect(scaler, 256, 9, -3);
-  EXPECT_THAT(logged(), HasSubstr("Setting loss scale to 256.0\n"));
+  EXPECT_THAT(log_.text(), HasSubstr("Setting loss scale to 256.0\n"));
   scaler.update(false);
   expect(scaler, 512, 0, 2);
 }
@@ -132,11 +124,11 @@ TEST_F(LossScalerTest, AConstantOfTheCheckpointIsKeptAndTold) {
   options.constant = 8;
   LossScaler scaler(options);
   scaler.restore(8, 0, 0);
-  EXPECT_THAT(logged(), Not(HasSubstr("its own loss scale")));
+  EXPECT_THAT(log_.text(), Not(HasSubstr("its own loss scale")));
   scaler.restore(4, 0, 0);
   EXPECT_EQ(scaler.scale(), 4);
-  EXPECT_THAT(logged(), HasSubstr("The checkpoint goes on with its own loss scale 4.0, not with "
-                                  "optimizer.gradient_scaler.constant: 8.0."));
+  EXPECT_THAT(log_.text(), HasSubstr("The checkpoint goes on with its own loss scale 4.0, not with "
+                                     "optimizer.gradient_scaler.constant: 8.0."));
 }
 
 }  // namespace

@@ -11,12 +11,11 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <sstream>
 
 #include "core/base/cancel.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
-#include "core/base/log.hpp"
+#include "tests/support/captured_log.hpp"
 #include "tests/unit/train/toy_model.hpp"
 
 namespace fastllm::train {
@@ -96,7 +95,6 @@ class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
     stop_signal() = 0;
-    log::set_file(folder.path() / "log.txt");
     settings.training.train_iters = 4;
     settings.training.logs = Interval(2, 0);
     settings.training.num_workers = 0;
@@ -105,10 +103,7 @@ class TrainerTest : public ::testing::Test {
     settings.batch.depth_first_micro_batches = 2;
     settings.batch.sequence_length = 5;
   }
-  ~TrainerTest() override {
-    stop_signal() = 0;
-    log::set_file({});
-  }
+  ~TrainerTest() override { stop_signal() = 0; }
 
   Outcome run(int64_t stop_at_sample = -1, const std::string& stop_in = "Training",
               int slow_ms = 0) {
@@ -121,14 +116,7 @@ class TrainerTest : public ::testing::Test {
     };
     return Trainer(parts).run();
   }
-  std::vector<std::string> lines(const std::string& word) const {
-    std::istringstream text(read_file(folder.path() / "log.txt"));
-    std::vector<std::string> found;
-    for (std::string line; std::getline(text, line);) {
-      if (line.find(word) != std::string::npos) found.push_back(line);
-    }
-    return found;
-  }
+  std::vector<std::string> lines(const std::string& word) const { return log.lines(word); }
 
   // Iteration numbers of the lines that hold the word.
   std::vector<int> iterations(const std::string& word) const {
@@ -139,6 +127,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   TemporaryDirectory folder;
+  test::CapturedLog log;
   Settings settings;
   Clock clock;                           // null: the real one
   std::map<std::string, int64_t> sizes;  // of the datasets that were made
@@ -291,15 +280,13 @@ TEST_F(TrainerTest, ASignalLosesNoProfile) {
   EXPECT_EQ(lines("Profile of the iterations up to 2:").size(), 1u);
   // It comes when all was decided after the second step, and is seen before the third.
   stop_signal() = 0;
-  log::set_file(folder.path() / "again.txt");
+  const test::CapturedLog again;
   clock = [&, now = 0.]() mutable {
-    if (read_file(folder.path() / "again.txt").find("@ iteration      2/") != std::string::npos)
-      stop_signal() = 15;
+    if (again.text().find("@ iteration      2/") != std::string::npos) stop_signal() = 15;
     return now += 1;
   };
   EXPECT_EQ(run(), Outcome::kInterrupted);
-  EXPECT_THAT(read_file(folder.path() / "again.txt"),
-              HasSubstr("Profile of the iterations up to 2:"));
+  EXPECT_THAT(again.text(), HasSubstr("Profile of the iterations up to 2:"));
 }
 
 TEST_F(TrainerTest, SlowDataIsTold) {
@@ -412,9 +399,7 @@ TEST_F(TrainerTest, ASkippedUpdateIsLeftOutOfTheLine) {
 TEST_F(TrainerTest, AConstantScaleChangesNothingElse) {
   run();
   std::vector<std::string> plain = lines("PhaseType.training @");
-  log::set_file({});
   settings.optimizer.scaler = {.kind = optim::ScalerKind::kConstant, .constant = 256};
-  log::set_file(folder.path() / "log.txt");
   run();
   std::vector<std::string> scaled = lines("PhaseType.training @");
   scaled.erase(scaled.begin(), scaled.begin() + std::ptrdiff_t(plain.size()));
@@ -528,7 +513,7 @@ TEST_F(TrainerTest, WithoutUpdatesNothingMoves) {
 TEST_F(TrainerTest, SaysHowFarItsStartIsInOrder) {
   settings.training.test_iters = 1;
   EXPECT_EQ(run(), Outcome::kCompleted);
-  const std::string text = read_file(folder.path() / "log.txt");
+  const std::string text = log.text();
   size_t at = 0;
   for (const char* line :
        {"Creating model...", "Total allocated:", "Preparing datasets...",

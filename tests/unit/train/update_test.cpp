@@ -4,10 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <sstream>
 
-#include "core/base/file.hpp"
-#include "core/base/log.hpp"
+#include "tests/support/captured_log.hpp"
 #include "tests/unit/train/toy_step.hpp"
 
 namespace fastllm::train {
@@ -21,9 +19,6 @@ using Policy = DivergenceSettings::Policy;
 
 class UpdateTest : public ::testing::Test {
  protected:
-  UpdateTest() { log::set_file(folder.path() / "log.txt"); }
-  ~UpdateTest() override { log::set_file({}); }
-
   // Starts over with the settings of now.
   void start() {
     updater.reset();
@@ -37,15 +32,9 @@ class UpdateTest : public ::testing::Test {
     output = step->run();
     return updater->update(i, step->input, output);
   }
-  std::vector<std::string> lines(const std::string& word) const {
-    std::istringstream text(read_file(folder.path() / "log.txt"));
-    std::vector<std::string> found;
-    for (std::string line; std::getline(text, line);)
-      if (line.find(word) != std::string::npos) found.push_back(line);
-    return found;
-  }
+  std::vector<std::string> lines(const std::string& word) const { return log.lines(word); }
 
-  TemporaryDirectory folder;
+  test::CapturedLog log;
   test::ToyOptions options;
   Settings settings = test::toy_settings();
   std::optional<test::ToyStep> step;
@@ -181,7 +170,6 @@ TEST_F(UpdateTest, SkippingForGoodAtAScaleThatCannotMoveIsADivergence) {
       settings.training.divergence.policy = policy;
       settings.training.divergence.max_skipped = 3;
       settings.optimizer.scaler = c.scaler;
-      log::set_file(folder.path() / "log.txt");
       const size_t told = lines(c.said).size();
       start();
       const std::vector<float> before = step->weights();

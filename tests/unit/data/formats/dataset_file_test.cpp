@@ -8,11 +8,11 @@
 #include <fstream>
 #include <functional>
 
-#include "core/base/log.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
 #include "core/data/formats/memmap.hpp"
 #include "core/data/formats/open_memmap.hpp"
 #include "core/data/prepare/prepare.hpp"
+#include "tests/support/captured_log.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
@@ -426,15 +426,13 @@ Part values(const std::string& name, const std::string& type, ordered_json shape
 }
 
 TEST_F(Lies, PartsWithoutAUseAreKeptAndTold) {
-  log::set_file(folder.path() / "log");
+  const test::CapturedLog log;
   ASSERT_EQ(
       open(file_with({ranges("chosen_spans", {0, 1, 0, 1}), ranges("rejected_spans", {1, 3, 0, 1}),
                       values("advantages", "float32", ordered_json::array(), 4),
                       values("old_log_probabilities", "bfloat16", {2, 3}, 12)})),
       "(no error)");
-  log::flush();
-  log::set_file({});
-  EXPECT_THAT(read_file(folder.path() / "log"),
+  EXPECT_THAT(log.text(),
               HasSubstr("preference spans, advantages, old_log_probabilities are not used by GPT "
                         "training"));
   DatasetFile dataset(folder.path() / "x.fast_llm_dataset");
