@@ -24,6 +24,17 @@ struct GptShape {
   std::map<std::string, std::vector<double>> scales;
 };
 
+// Small enough to look at every element.
+inline GptShape small_gpt_shape(int64_t layers, int64_t hidden) {
+  GptShape shape;
+  shape.layers = layers;
+  shape.hidden = hidden;
+  shape.heads = 4;
+  shape.vocabulary = 50;
+  shape.positions = 16;
+  return shape;
+}
+
 class GptDescriber {
  public:
   explicit GptDescriber(const GptShape& shape) : s_(shape) {}

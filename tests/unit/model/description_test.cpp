@@ -14,14 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-Description small() {
-  test::GptShape shape;
-  shape.layers = 2;
-  shape.hidden = 12;
-  shape.heads = 4;
-  shape.vocabulary = 50;
-  return test::gpt_description(shape);
-}
+Description small() { return test::gpt_description(test::small_gpt_shape(2, 12)); }
 
 std::string refusal(const Description& d) {
   try {

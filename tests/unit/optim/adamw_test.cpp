@@ -13,22 +13,14 @@
 #include <random>
 
 #include "core/base/file.hpp"
-#include "tests/support/gpt_description.hpp"
+#include "tests/support/described_store.hpp"
 
 namespace fastllm::optim {
 namespace {
 
 using testing::ElementsAre;
 
-test::GptShape small_shape() {
-  test::GptShape shape;
-  shape.layers = 2;
-  shape.hidden = 24;
-  shape.heads = 4;
-  shape.vocabulary = 50;
-  shape.positions = 16;
-  return shape;
-}
+test::GptShape small_shape() { return test::small_gpt_shape(2, 24); }
 
 test::GptShape expert_shape() {
   test::GptShape shape = small_shape();
@@ -39,13 +31,8 @@ test::GptShape expert_shape() {
   return shape;
 }
 
-struct Rig {
-  model::Description description;
-  shard::Layout layout;
-  shard::Store store;
-  explicit Rig(model::Description what)
-      : description(std::move(what)), layout(description, {}, {}), store(layout, 0, {}) {}
-  explicit Rig(const test::GptShape& shape) : Rig(test::gpt_description(shape)) {}
+struct Rig : test::DescribedStore {
+  using DescribedStore::DescribedStore;
 
   // Weights, and everywhere in grads, padding and frozen chunks included.
   void fill(uint32_t seed) {

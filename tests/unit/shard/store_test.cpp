@@ -10,7 +10,7 @@
 #include "core/base/error.hpp"
 #include "core/base/half.hpp"
 #include "core/base/tensor.hpp"
-#include "tests/support/gpt_description.hpp"
+#include "tests/support/described_store.hpp"
 
 namespace fastllm::shard {
 namespace {
@@ -18,25 +18,11 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-test::GptShape small_shape() {
-  test::GptShape shape;
-  shape.layers = 3;
-  shape.hidden = 12;
-  shape.heads = 4;
-  shape.vocabulary = 50;
-  shape.positions = 16;
-  return shape;
-}
+test::GptShape small_shape() { return test::small_gpt_shape(3, 12); }
 
-// Everything a test of the store needs, in the order of lifetimes.
-struct Rig {
-  model::Description description;
-  Layout layout;
-  Store store;
-  explicit Rig(const test::GptShape& shape, const StoreOptions& options = {})
-      : description(test::gpt_description(shape)),
-        layout(description, {}, {}),
-        store(layout, 0, options) {}
+struct Rig : test::DescribedStore {
+  using DescribedStore::DescribedStore;
+
   int parameter(const std::string& name) const {
     for (size_t i = 0; i < description.parameters.size(); ++i)
       if (description.parameters[i].name == name) return int(i);
