@@ -4,23 +4,14 @@
 
 #include <fstream>
 
-#include "core/base/error.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm {
 namespace {
 
+using test::message_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(no error)";
-}
 
 TEST(File, WritesWholeFilesAndReadsThemBack) {
   TemporaryDirectory folder;

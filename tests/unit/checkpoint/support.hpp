@@ -21,6 +21,7 @@
 #include "core/model/description.hpp"
 #include "core/shard/store.hpp"
 #include "tests/support/captured_log.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::test {
 
@@ -74,16 +75,6 @@ struct Job {
 
 // float32(scale * (ordinal + i / 4096)): the fixtures' formula.
 float fixture_value(const std::string& state, int ordinal, int64_t i);
-
-template <class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(no error)";
-}
 
 void write_file(const std::filesystem::path& path, const std::string& content);
 void copy_tree(const std::filesystem::path& from, const std::filesystem::path& to);

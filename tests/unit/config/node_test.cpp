@@ -10,6 +10,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::config {
 namespace {
@@ -19,13 +20,7 @@ using ::testing::StartsWith;
 using Kind = Node::Kind;
 
 std::string error_of(const std::string& yaml) {
-  try {
-    parse_yaml(yaml, "t.yaml");
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInvalid);
-    return error.what();
-  }
-  return "no error";
+  return test::message_of([&] { parse_yaml(yaml, "t.yaml"); }, Status::kInvalid);
 }
 
 Node value(const std::string& text) { return *parse_yaml("a: " + text, "t.yaml").find("a"); }
@@ -124,7 +119,7 @@ TEST(Yaml, NamesTheLineOfAMistakeInForm) {
 }
 
 TEST(Yaml, BoundsDepthAliasesAndSize) {
-  EXPECT_NE(error_of(std::string(100000, '[')), "no error");
+  EXPECT_NE(error_of(std::string(100000, '[')), "(no error)");
   EXPECT_THAT(error_of(std::string(65, '[') + std::string(65, ']')),
               HasSubstr("expected at most 64 levels of nesting, found more"));
   EXPECT_NO_THROW(parse_yaml(std::string(64, '[') + std::string(64, ']'), "t"));
@@ -246,12 +241,7 @@ TEST(Json, ReadsAndWrites) {
 
 TEST(Json, RefusesWhatYamlRefuses) {
   auto fails = [](const std::string& text) -> std::string {
-    try {
-      parse_json(text, "t.json");
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
+    return test::message_of([&] { parse_json(text, "t.json"); });
   };
   EXPECT_THAT(fails("{\"a\": 1, \"a\": 2}"), HasSubstr("t.json: a: expected each key once"));
   EXPECT_THAT(fails(std::string(100, '[')), HasSubstr("at most 64 levels"));
@@ -278,19 +268,10 @@ TEST(Node, SetMakesBlocksAndRefusesToWalkThroughValues) {
   node.set("a.n.x", Node::integer(6));
   EXPECT_EQ(node.get<int64_t>("a.l.1"), 5);
   EXPECT_EQ(node.get<int64_t>("a.n.x"), 6);
-  try {
-    node.set("a.s.x", Node());
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "a.s: expected a block to put \"x\" in, found a text text (t.yaml:1)");
-  }
-  try {
-    node.set("a.l.7", Node());
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "a.l: expected the number of one of 2 list entries, found \"7\"");
-  }
+  EXPECT_EQ(test::message_of([&] { node.set("a.s.x", Node()); }),
+            "a.s: expected a block to put \"x\" in, found a text text (t.yaml:1)");
+  EXPECT_EQ(test::message_of([&] { node.set("a.l.7", Node()); }),
+            "a.l: expected the number of one of 2 list entries, found \"7\"");
 }
 
 TEST(Node, ReadsTypedValues) {
@@ -303,24 +284,17 @@ TEST(Node, ReadsTypedValues) {
   EXPECT_TRUE(node.get_list<int64_t>("n").empty());
   EXPECT_EQ(node.get_optional<int64_t>("n"), std::nullopt);
   EXPECT_EQ(node.get_optional<double>("absent"), std::nullopt);
-  auto text = [&](auto call) -> std::string {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "no error";
-  };
-  EXPECT_EQ(text([&] { node.get<int64_t>("f"); }),
+  EXPECT_EQ(test::message_of([&] { node.get<int64_t>("f"); }),
             "f: expected an integer, found a number 1.5 (t.yaml:2)");
-  EXPECT_EQ(text([&] { node.get<bool>("i"); }),
+  EXPECT_EQ(test::message_of([&] { node.get<bool>("i"); }),
             "i: expected true or false, found an integer 3 (t.yaml:1)");
-  EXPECT_EQ(text([&] { node.get<int64_t>("b"); }),
+  EXPECT_EQ(test::message_of([&] { node.get<int64_t>("b"); }),
             "b: expected an integer, found a boolean true (t.yaml:4)");
-  EXPECT_EQ(text([&] { node.get<std::string>("l"); }),
+  EXPECT_EQ(test::message_of([&] { node.get<std::string>("l"); }),
             "l: expected a text, found a list (t.yaml:5)");
-  EXPECT_EQ(text([&] { node.get<bool>("zz"); }), "zz: expected a value, found none (t.yaml:1)");
-  EXPECT_EQ(text([&] { node.get_list<bool>("i"); }),
+  EXPECT_EQ(test::message_of([&] { node.get<bool>("zz"); }),
+            "zz: expected a value, found none (t.yaml:1)");
+  EXPECT_EQ(test::message_of([&] { node.get_list<bool>("i"); }),
             "i: expected a list, found an integer 3 (t.yaml:1)");
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::config {
 namespace {
@@ -95,15 +96,13 @@ Schema small_schema() {
 }
 
 std::string error_of(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
-  try {
-    Node user = yaml.empty() ? Node::map() : parse_yaml(yaml, "t.yaml");
-    apply_overrides(user, overrides);
-    resolve(small_schema(), user);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInvalid);
-    return error.what();
-  }
-  return "no error";
+  return test::message_of(
+      [&] {
+        Node user = yaml.empty() ? Node::map() : parse_yaml(yaml, "t.yaml");
+        apply_overrides(user, overrides);
+        resolve(small_schema(), user);
+      },
+      Status::kInvalid);
 }
 
 Node resolved(const std::string& yaml, const std::string& path) {
@@ -302,7 +301,7 @@ TEST(Resolve, RefusesAnOldNameBesideTheNewOneWithAnotherValue) {
   EXPECT_EQ(error_of("a:\n  count: 2\n  old_count: 3\n"),
             "t.yaml:3: a.old_count: old name of a.count, which has another value (2 at t.yaml:2); "
             "remove this one");
-  EXPECT_EQ(error_of("a: {count: 2, old_count: 2}"), "no error");
+  EXPECT_EQ(error_of("a: {count: 2, old_count: 2}"), "(no error)");
 }
 
 TEST(Resolve, WarnsOfValuesWithoutEffect) {
@@ -361,13 +360,7 @@ TEST(Resolve, NamesTheTypesThatAPlaceTakes) {
 TEST(Resolve, RefusesDeclarationsThatContradictThemselves) {
   auto text = [](auto declare) -> std::string {
     Schema schema;
-    try {
-      declare(schema);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.status(), Status::kInternal);
-      return error.what();
-    }
-    return "no error";
+    return test::message_of([&] { declare(schema); }, Status::kInternal);
   };
   EXPECT_EQ(text([](Schema& s) { s.add("a", make("x", Type::kInt, "true")); }),
             "declaration of the configuration key a.x: its default: expected an integer, found "
@@ -448,13 +441,7 @@ TEST(Overrides, OfOnePathKeepTheLastValueInTheFirstPlace) {
 }
 
 std::string override_error(const std::string& yaml, const std::vector<std::string>& arguments) {
-  try {
-    overridden(yaml, arguments);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInvalid);
-    return error.what();
-  }
-  return "no error";
+  return test::message_of([&] { overridden(yaml, arguments); }, Status::kInvalid);
 }
 
 TEST(Overrides, ThatCannotBeReadAreCollected) {
@@ -493,15 +480,9 @@ TEST(LoadFile, WantsABlockAtTheTop) {
   EXPECT_EQ(load("\n- a\n"), ":2: expected a block of keys at the top, found a list");
   EXPECT_EQ(load("text"), ":1: expected a block of keys at the top, found the text \"text\"");
   const std::string absent = (folder.path() / "absent.yaml").string();
-  try {
-    load_file(absent);
-    ADD_FAILURE() << "expected an Error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kNotFound);
-    EXPECT_EQ(std::string(error.what()),
-              "expected a configuration file at " + absent +
-                  ", found none; check the path, relative ones begin at the working directory");
-  }
+  EXPECT_EQ(test::message_of([&] { load_file(absent); }, Status::kNotFound),
+            "expected a configuration file at " + absent +
+                ", found none; check the path, relative ones begin at the working directory");
 }
 
 TEST(Dump, LeavesOutDefaultsOfLittleImportance) {

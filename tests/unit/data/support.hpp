@@ -18,6 +18,7 @@
 #include "core/base/file.hpp"
 #include "core/data/indexed.hpp"
 #include "core/data/token_type.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::data {
 
@@ -28,17 +29,7 @@ inline nlohmann::json fixture_json(const std::string& name) {
   return nlohmann::json::parse(read_file(fixture(name)));
 }
 
-template <class Function>
-std::string message_of(Function&& function, std::optional<Status> status = std::nullopt) {
-  try {
-    function();
-  } catch (const Error& error) {
-    if (status && error.status() != *status)
-      return std::string("wrong status: ") + status_name(error.status());
-    return error.what();
-  }
-  return "(no error)";
-}
+using test::message_of;
 
 // While it lives, permissions hold for this process even when root runs the tests.
 class WithoutPrivileges {
@@ -117,7 +108,8 @@ inline std::vector<std::vector<int64_t>> random_documents(const TokenTypeInfo& t
   std::vector<std::vector<int64_t>> documents(100);
   for (auto& document : documents) {
     document.resize(1 + random() % 99);
-    for (int64_t& id : document) id = int64_t(random()) % (std::min<int64_t>(999, type.highest) + 1);
+    for (int64_t& id : document)
+      id = int64_t(random()) % (std::min<int64_t>(999, type.highest) + 1);
   }
   return documents;
 }

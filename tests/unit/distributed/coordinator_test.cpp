@@ -5,6 +5,7 @@
 
 #include "core/distributed/communicator.hpp"
 #include "core/distributed/rendezvous.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/unit/distributed/memory_network.hpp"
 
 namespace fastllm::distributed {
@@ -152,12 +153,7 @@ TEST(Rendezvous, NobodySaysWhereToMeet) {
   LaunchEnvironment launch;
   launch.world_size = 4;
   const auto told = [&] {
-    try {
-      find_meeting_place(launch, 0, kShort);
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("(accepted)");
+    return test::message_of([&] { find_meeting_place(launch, 0, kShort); });
   };
   EXPECT_EQ(told(),
             "expected the variables MASTER_ADDR and MASTER_PORT to say where 4 ranks meet, found "

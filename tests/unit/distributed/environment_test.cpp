@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/base/error.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::distributed {
 namespace {
@@ -19,13 +20,7 @@ LaunchEnvironment read(const Variables& variables) {
 }
 
 std::string refusal(const Variables& variables) {
-  try {
-    read(variables);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), Status::kInvalid);
-    return e.what();
-  }
-  return "(accepted)";
+  return test::message_of([&] { read(variables); }, Status::kInvalid);
 }
 
 TEST(LaunchEnvironment, NobodySaysAnything) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/base/half.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/unit/distributed/memory_network.hpp"
 
 namespace fastllm::distributed {
@@ -238,13 +239,7 @@ TEST(Exchange, AFailedMessageNamesCallAndGroup) {
 std::string refusal(const std::function<void(Communicator&)>& call) {
   MemoryNetwork network;
   auto c = make_exchange(group(0, 2), network.of(0));
-  try {
-    call(*c);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), Status::kInvalid);
-    return e.what();
-  }
-  return "(accepted)";
+  return test::message_of([&] { call(*c); }, Status::kInvalid);
 }
 
 TEST(Communicator, RefusesWhatDoesNotFit) {

@@ -8,6 +8,7 @@
 
 #include "core/base/error.hpp"
 #include "tests/support/gpt_description.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::model {
 namespace {
@@ -17,13 +18,7 @@ using testing::HasSubstr;
 Description small() { return test::gpt_description(test::small_gpt_shape(2, 12)); }
 
 std::string refusal(const Description& d) {
-  try {
-    d.validate();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInternal);
-    return error.what();
-  }
-  return "(accepted)";
+  return test::message_of([&] { d.validate(); }, Status::kInternal);
 }
 
 TEST(Description, AcceptsAGpt) { EXPECT_NO_THROW(small().validate()); }
@@ -155,20 +150,12 @@ TEST(Description, TiesByNameAndRefusesAnotherShape) {
   EXPECT_EQ(d.layers[3].parameters[0], 0);  // the head's output weights are the embedding's
   Parameter again = d.parameters[0];
   again.shape = {49, 12};
-  try {
-    d.declare(2, again);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("layer layers.2: expected parameter "
-                                        "layers.0.word_embeddings_weight to have shape [50, 12]"));
-    EXPECT_THAT(error.what(), HasSubstr("found shape [49, 12]"));
-  }
-  try {
-    d.declare(3, d.parameters[0]);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("found layers.0.word_embeddings_weight twice"));
-  }
+  EXPECT_THAT(test::message_of([&] { d.declare(2, again); }),
+              testing::AllOf(HasSubstr("layer layers.2: expected parameter "
+                                       "layers.0.word_embeddings_weight to have shape [50, 12]"),
+                             HasSubstr("found shape [49, 12]")));
+  EXPECT_THAT(test::message_of([&] { d.declare(3, d.parameters[0]); }),
+              HasSubstr("found layers.0.word_embeddings_weight twice"));
 }
 
 TEST(Description, DeclaresAfterItsListWasCut) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::optim {
 namespace {
@@ -70,13 +71,7 @@ TEST(LearningRate, TextFollowsStageByStage) {
 }
 
 std::string refusal(const LearningRate& rate) {
-  try {
-    rate.validate();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInvalid);
-    return error.what();
-  }
-  return "(accepted)";
+  return test::message_of([&] { rate.validate(); }, Status::kInvalid);
 }
 
 TEST(LearningRate, RefusesWithTheKeyInFront) {

@@ -8,29 +8,19 @@
 
 #include <fstream>
 
-#include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "tests/support/environment.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::plugin {
 namespace {
 
 namespace fs = std::filesystem;
+using ::fastllm::test::message_of;
 using ::fastllm::testing::Environment;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-template <class Body>
-std::string sentence_of(Body&& body) {
-  try {
-    body();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  ADD_FAILURE() << "expected an Error, found none";
-  return "";
-}
 
 std::string replaced(std::string bytes, const std::string& from, const std::string& to) {
   EXPECT_EQ(from.size(), to.size());
@@ -122,14 +112,14 @@ TEST_F(Plugins, ThatAreNotFoundAreNamedWithEveryPlaceSearched) {
   put(given, "one", library("cmlp"));
   Registry registry({{given}, false});
   EXPECT_THAT(
-      sentence_of([&] { registry.load("gpd"); }),
+      message_of([&] { registry.load("gpd"); }),
       AllOf(HasSubstr("expected libfastllm_gpd.so in one of the folders below, found only one"),
             HasSubstr(given.string() + " (--plugin-path)"),
             HasSubstr("lib/fastllm/plugins (next to the program)")));
-  EXPECT_THAT(sentence_of([&] { registry.load(""); }), HasSubstr("expected a plugin's name"));
-  EXPECT_THAT(sentence_of([&] { registry.load((given / "nothing.so").string()); }),
+  EXPECT_THAT(message_of([&] { registry.load(""); }), HasSubstr("expected a plugin's name"));
+  EXPECT_THAT(message_of([&] { registry.load((given / "nothing.so").string()); }),
               HasSubstr("nothing.so: No such file or directory"));
-  EXPECT_THAT(sentence_of([&] { registry.load(given.string()); }),
+  EXPECT_THAT(message_of([&] { registry.load(given.string()); }),
               HasSubstr("expected a regular file, found something else"));
 }
 
@@ -138,7 +128,7 @@ TEST_F(Plugins, ARefusedFirstMatchIsNotReplacedSilently) {
   put(first, "one", "no library");
   put(second, "one", library("cmlp"));
   Registry registry({{first, second}, false});
-  EXPECT_THAT(sentence_of([&] { registry.load("one"); }),
+  EXPECT_THAT(message_of([&] { registry.load("one"); }),
               AllOf(HasSubstr("cannot load plugin one: " + (first / "libfastllm_one.so").string() +
                               " (--plugin-path " + first.string() + "): expected a shared library"),
                     HasSubstr((second / "libfastllm_one.so").string()),
@@ -150,7 +140,7 @@ TEST_F(Plugins, OfTheSameNameThatAreRefusedTooSayWhy) {
   put(first, "one", "no library");
   put(second, "one", "none either");
   Registry registry({{first, second}, false});
-  EXPECT_THAT(sentence_of([&] { registry.load("one"); }),
+  EXPECT_THAT(message_of([&] { registry.load("one"); }),
               AllOf(HasSubstr((second / "libfastllm_one.so").string()),
                     HasSubstr("comes later, but cannot be loaded either: expected a shared library "
                               "(ELF), found a file of 11 bytes")));
@@ -164,10 +154,10 @@ TEST_F(Plugins, AreFoundByWhatTheyOffer) {
   EXPECT_EQ(registry.model("cmlp").type(), "cmlp");
   EXPECT_EQ(registry.loaded().size(), 1u);
   EXPECT_THAT(
-      sentence_of([&] { registry.model("gtp"); }),
+      message_of([&] { registry.model("gtp"); }),
       AllOf(HasSubstr("expected a plugin that offers the model gtp, found only"), HasSubstr("cmlp"),
             HasSubstr("and refused\n"), HasSubstr("libfastllm_broken.so")));
-  EXPECT_THAT(sentence_of([&] { registry.format("nothing"); }),
+  EXPECT_THAT(message_of([&] { registry.format("nothing"); }),
               HasSubstr("expected a plugin that offers the checkpoint format nothing"));
 }
 
@@ -175,7 +165,7 @@ TEST_F(Plugins, ThatDisagreeWithTheirManifestAreRefused) {
   auto given = folder("given");
   put(given, "x", replaced(library("bad"), "model=bad", "model=bag"));
   Registry registry({{given}, false});
-  EXPECT_THAT(sentence_of([&] { registry.load("x"); }),
+  EXPECT_THAT(message_of([&] { registry.load("x"); }),
               HasSubstr("plugin bad (libfastllm_x.so 0.0.1)"));
 }
 
@@ -184,7 +174,7 @@ TEST_F(Plugins, OfAnotherContractAreRefusedBeforeLoading) {
   put(given, "x", replaced(library("bad"), "abi=0\nid=bad", "abi=7\nid=bad"));
   Registry registry({{given}, false});
   EXPECT_THAT(
-      sentence_of([&] { registry.load("x"); }),
+      message_of([&] { registry.load("x"); }),
       HasSubstr("expected a plugin for version 0 of the contract, found one for version 7"));
 }
 
@@ -193,7 +183,7 @@ TEST_F(Plugins, WithoutTheDoorAreRefused) {
   // The name stands in .dynstr; the manifest does not hold it.
   put(given, "x", replaced(library("bad"), "fastllm_plugin_v0", "fastllm_plugin_v7"));
   Registry registry({{given}, false});
-  EXPECT_THAT(sentence_of([&] { registry.load("x"); }),
+  EXPECT_THAT(message_of([&] { registry.load("x"); }),
               HasSubstr("expected the exported function fastllm_plugin_v0, found none"));
 }
 
@@ -202,7 +192,7 @@ TEST_F(Plugins, WhoseLibrariesAreMissingKeepTheLoadersSentence) {
   put(given, "x", replaced(library("bad"), "libc.so.6", "libz.so.q"));
   Registry registry({{given}, false});
   EXPECT_THAT(
-      sentence_of([&] { registry.load("x"); }),
+      message_of([&] { registry.load("x"); }),
       AllOf(HasSubstr("plugin bad (libfastllm_x.so 0.0.1): cannot be loaded: "),
             HasSubstr("libz.so.q: cannot open shared object file"), Not(HasSubstr("boost"))));
 }
@@ -215,7 +205,7 @@ TEST_F(Plugins, ThatNeedDifferentLibTorchsDoNotShareAProcess) {
                "format=bedfmt"));
   Registry registry({{given}, false});
   registry.load("a");
-  EXPECT_THAT(sentence_of([&] { registry.load("b"); }),
+  EXPECT_THAT(message_of([&] { registry.load("b"); }),
               AllOf(HasSubstr("cannot load plugin bed"), HasSubstr("beside plugin bad"),
                     HasSubstr("one process holds one LibTorch, the first needs 2.0.0, the second "
                               "1.0.0; build both against the same")));
@@ -229,11 +219,11 @@ TEST_F(Plugins, WithTheSameIdModelOrFormatDoNotShareAProcess) {
   put(given, "d", replaced(other_plugin("bed"), "model=bad", "model=bed"));
   Registry registry({{given}, false});
   registry.load("a");
-  EXPECT_THAT(sentence_of([&] { registry.load("b"); }),
+  EXPECT_THAT(message_of([&] { registry.load("b"); }),
               HasSubstr("both have the same id; name one of them"));
-  EXPECT_THAT(sentence_of([&] { registry.load("c"); }),
+  EXPECT_THAT(message_of([&] { registry.load("c"); }),
               HasSubstr("both offer the model bad; name one of them"));
-  EXPECT_THAT(sentence_of([&] { registry.load("d"); }),
+  EXPECT_THAT(message_of([&] { registry.load("d"); }),
               HasSubstr("both offer the checkpoint format badfmt; name one of them"));
 }
 
@@ -241,18 +231,18 @@ TEST_F(Plugins, ThatOthersMayWriteAreRefusedUnlessAllowed) {
   auto given = folder("given");
   auto path = put(given, "x", library("cmlp"));
   fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
-  EXPECT_THAT(sentence_of([&] {
+  EXPECT_THAT(message_of([&] {
                 Registry({{given}, false}).load("x");
               }),
               AllOf(HasSubstr(path.string() + " may be written by everyone (mode 646)"),
                     HasSubstr("chmod go-w"), HasSubstr("--allow-insecure-plugins")));
   fs::permissions(path, fs::perms::others_write, fs::perm_options::remove);
   fs::permissions(given, fs::perms::others_write, fs::perm_options::add);
-  EXPECT_THAT(sentence_of([&] {
+  EXPECT_THAT(message_of([&] {
                 Registry({{given}, false}).load("x");
               }),
               HasSubstr(given.string() + " may be written by everyone (mode 757)"));
-  EXPECT_THAT(sentence_of([&] {
+  EXPECT_THAT(message_of([&] {
                 Registry({{}, false}).load(path.string());
               }),
               HasSubstr("may be written by everyone"));
@@ -269,7 +259,7 @@ TEST_F(Plugins, BehindALinkAreJudgedByTheFolderTheyLieIn) {
   auto path = put(open, "real", library("cmlp"));
   fs::create_symlink(path, given / "libfastllm_x.so");
   fs::permissions(open, fs::perms::others_write, fs::perm_options::add);
-  EXPECT_THAT(sentence_of([&] {
+  EXPECT_THAT(message_of([&] {
                 Registry({{given}, false}).load("x");
               }),
               HasSubstr(open.string() + " may be written by everyone"));

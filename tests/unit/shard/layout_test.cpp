@@ -12,6 +12,7 @@
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "tests/support/gpt_description.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::shard {
 namespace {
@@ -230,13 +231,7 @@ TEST(World, RanksOfTheMesh) {
 
 std::string refusal(const GptShape& shape, const World& world, const LayoutOptions& options) {
   const model::Description d = gpt_description(shape);
-  try {
-    Layout layout(d, world, options);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.status(), Status::kInvalid);
-    return error.what();
-  }
-  return "(accepted)";
+  return test::message_of([&] { Layout layout(d, world, options); }, Status::kInvalid);
 }
 
 TEST(Layout, RefusesWhatDoesNotDivide) {

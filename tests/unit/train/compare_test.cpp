@@ -5,8 +5,8 @@
 
 #include <fstream>
 
-#include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -34,12 +34,7 @@ class CompareTest : public ::testing::Test {
     return compare_runs(read("a"), read("b"), tolerance);
   }
   std::string error_of(const std::string& name) const {
-    try {
-      read(name);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
+    return test::message_of([&] { read(name); });
   }
 
   TemporaryDirectory folder;
@@ -158,12 +153,7 @@ TEST_F(CompareTest, FilesThatAreNoRunsAreSentences) {
   EXPECT_THAT(error_of("yaml"), HasSubstr("config.yaml:"));
   write("a/metrics.jsonl", line(1, "4"));
   write("b/metrics.jsonl", line(2, "4"));
-  try {
-    compare();
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("expected losses that both "));
-  }
+  EXPECT_THAT(test::message_of([&] { compare(); }), HasSubstr("expected losses that both "));
 }
 
 }  // namespace

@@ -7,11 +7,11 @@
 #include <set>
 #include <utility>
 
-#include "core/base/error.hpp"
 #include "core/base/file.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
 #include "core/data/formats/memmap_writer.hpp"
 #include "core/train/settings/dataset_types.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -42,12 +42,7 @@ class DatasetsTest : public ::testing::Test {
   }
   std::string error(const std::string& yaml,
                     const std::function<void(SamplingSettings&)>& change = {}) const {
-    try {
-      make(yaml, change);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "(no error)";
+    return test::message_of([&] { make(yaml, change); });
   }
   // With spans, in both formats: tokens 0 1 2 3 | 4 5 6 7 and the spans 1 to 2 and 0.
   void write_spans() const {

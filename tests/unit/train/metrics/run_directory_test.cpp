@@ -6,6 +6,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
+#include "tests/support/message_of.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -44,26 +45,17 @@ TEST(RunDirectory, WritesOneObjectALine) {
 TEST(RunDirectory, SaysWhereItCannotWrite) {
   TemporaryDirectory folder;
   write_file_atomic(folder.path() / "file", "x");
-  try {
-    RunDirectory run(folder.path() / "file/e");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("file/e/runs"));
-  }
+  EXPECT_THAT(test::message_of([&] { RunDirectory run(folder.path() / "file/e"); }),
+              HasSubstr("file/e/runs"));
 }
 
 TEST(RunDirectory, NamesWhatIsInItsPlace) {
   TemporaryDirectory folder;
   fs::create_directories(folder.path() / "e/runs");
   write_file_atomic(folder.path() / "e/runs/1", "the next number, but no folder");
-  try {
-    RunDirectory run(folder.path() / "e");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.status(), Status::kUnavailable);
-    EXPECT_EQ(std::string(e.what()), "cannot make the run folder " +
-                                         (folder.path() / "e/runs/1").string() + ": File exists");
-  }
+  EXPECT_EQ(
+      test::message_of([&] { RunDirectory run(folder.path() / "e"); }, Status::kUnavailable),
+      "cannot make the run folder " + (folder.path() / "e/runs/1").string() + ": File exists");
 }
 
 }  // namespace
