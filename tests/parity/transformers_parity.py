@@ -206,13 +206,10 @@ def starcoder2(name, heads=4, groups=2, layers=2, hidden=48, ffn=96, vocabulary=
 
 # ------------------------------------------------------------------ GPT-2 and GPTBigCode: absolute positions
 
-def gpt2(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    def make():
-        return Logits(GPT2LMHeadModel(GPT2Config(
-            vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, resid_pdrop=0.0,
-            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, attn_implementation="eager")))
+def gpt2_names(layers, hidden, input_first):
+    """input_first: their matrices are stored [in, out]. Ours are [out, in], but for the second of an MLP."""
+    def matrix(tensor, ours_input_first=False):
+        return tensor.t() if tensor.ndim == 2 and ours_input_first != input_first else tensor
 
     def rename(t):
         out = {"layers.0.word_embeddings_weight": t["transformer.wte.weight"],
@@ -223,17 +220,27 @@ def gpt2(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
                 a, b = f"transformer.h.{i}.", f"layers.{i + 1}."
                 out[b + f"norm_1.{kind}"] = t[a + f"ln_1.{kind}"]
                 out[b + f"norm_2.{kind}"] = t[a + f"ln_2.{kind}"]
-                joint = t[a + f"attn.c_attn.{kind}"].t() if kind == "weight" else t[a + f"attn.c_attn.{kind}"]
+                joint = matrix(t[a + f"attn.c_attn.{kind}"])
                 out[b + f"self_attn.query.{kind}"] = joint[:hidden]
                 out[b + f"self_attn.key_value.{kind}"] = joint[hidden:]
-                dense, first = t[a + f"attn.c_proj.{kind}"], t[a + f"mlp.c_fc.{kind}"]
-                out[b + f"self_attn.dense.{kind}"] = dense.t() if kind == "weight" else dense
-                out[b + f"mlp.layer_1.{kind}"] = first.t() if kind == "weight" else first
-                out[b + f"mlp.layer_2.{kind}"] = t[a + f"mlp.c_proj.{kind}"]  # stored [in, out] there too
+                out[b + f"self_attn.dense.{kind}"] = matrix(t[a + f"attn.c_proj.{kind}"])
+                out[b + f"mlp.layer_1.{kind}"] = matrix(t[a + f"mlp.c_fc.{kind}"])
+                out[b + f"mlp.layer_2.{kind}"] = matrix(t[a + f"mlp.c_proj.{kind}"], ours_input_first=True)
         return out
+    return rename
+
+
+def gpt2(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    def make():
+        return Logits(GPT2LMHeadModel(GPT2Config(
+            vocab_size=vocabulary, n_positions=positions, n_embd=hidden, n_layer=layers, n_head=heads, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=None, eos_token_id=None, attn_implementation="eager")))
 
     return Case(name, {"vocab_size": vocabulary, "max_position_embeddings": positions, "transformer": {
-        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": heads}}, make, rename)
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads, "head_groups": heads}}, make,
+        gpt2_names(layers, hidden, input_first=True))
 
 
 def bigcode(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
@@ -247,25 +254,9 @@ def bigcode(name, layers=2, hidden=48, heads=4, vocabulary=97, positions=64):
             bos_token_id=None, eos_token_id=None,
             attn_implementation="eager")))
 
-    def rename(t):
-        out = {"layers.0.word_embeddings_weight": t["transformer.wte.weight"],
-               "layers.0.position_embeddings_weight": t["transformer.wpe.weight"]}
-        for kind in ("weight", "bias"):
-            out[f"layers.{layers + 1}.final_norm.{kind}"] = t[f"transformer.ln_f.{kind}"]
-            for i in range(layers):
-                a, b = f"transformer.h.{i}.", f"layers.{i + 1}."
-                out[b + f"norm_1.{kind}"] = t[a + f"ln_1.{kind}"]
-                out[b + f"norm_2.{kind}"] = t[a + f"ln_2.{kind}"]
-                joint, second = t[a + f"attn.c_attn.{kind}"], t[a + f"mlp.c_proj.{kind}"]
-                out[b + f"self_attn.query.{kind}"] = joint[:hidden]
-                out[b + f"self_attn.key_value.{kind}"] = joint[hidden:]
-                out[b + f"self_attn.dense.{kind}"] = t[a + f"attn.c_proj.{kind}"]
-                out[b + f"mlp.layer_1.{kind}"] = t[a + f"mlp.c_fc.{kind}"]
-                out[b + f"mlp.layer_2.{kind}"] = second.t() if kind == "weight" else second
-        return out
-
     return Case(name, {"vocab_size": vocabulary, "max_position_embeddings": positions, "transformer": {
-        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}}, make, rename)
+        "num_layers": layers, "hidden_size": hidden, "num_attention_heads": heads}}, make,
+        gpt2_names(layers, hidden, input_first=False))
 
 
 # ------------------------------------------------------------------ the default configuration in plain PyTorch, our names
