@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 #include "core/base/mapped_files.hpp"
 #include "core/base/output_file.hpp"
@@ -21,20 +22,6 @@ namespace fastllm {
 namespace {
 
 namespace fs = std::filesystem;
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 const char* kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
@@ -45,16 +32,10 @@ const char* kind_of(mode_t mode) {
 }
 
 // Opens a regular file for reading; a folder, pipe or device is refused by name.
-int open_regular(const fs::path& path, struct stat& info) {
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) fail_errno("read", path, errno);
-  if (::fstat(fd, &info) != 0) {
-    int code = errno;
-    ::close(fd);
-    fail_errno("read", path, code);
-  }
+Descriptor open_regular(const fs::path& path, struct stat& info) {
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) fail_errno("read", path, errno);
   if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
     throw Error(Status::kInvalid, fmt::format("expected a regular file at {}, found {}; give the "
                                               "path of a file{}",
                                               path.string(), kind_of(info.st_mode),
@@ -85,7 +66,7 @@ FileState state_of(const fs::path& path) {
 
 std::string read_file(const fs::path& path, uint64_t limit) {
   struct stat info {};
-  Descriptor fd(open_regular(path, info));
+  const Descriptor fd = open_regular(path, info);
   if (uint64_t(info.st_size) > limit) {
     throw Error(Status::kInvalid, fmt::format("expected at most {} bytes in {}, found {}", limit,
                                               path.string(), info.st_size));
@@ -152,7 +133,7 @@ void write_file_atomic(const fs::path& path, std::string_view content) {
 
 MappedFile::MappedFile(const fs::path& path) {
   struct stat info {};
-  Descriptor fd(open_regular(path, info));
+  const Descriptor fd = open_regular(path, info);
   size_ = size_t(info.st_size);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);

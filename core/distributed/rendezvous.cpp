@@ -17,6 +17,7 @@
 #include <sstream>
 #include <thread>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 
@@ -26,24 +27,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-class Socket {
- public:
-  explicit Socket(int number) : number_(number) {}
-  ~Socket() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int number() const { return number_; }
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_;
-};
-
 // A socket that listens on all interfaces, of both kinds of addresses where there are both.
 int listen_on(int port) {
-  Socket socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in6 six{};
   six.sin6_family = AF_INET6;
   six.sin6_port = htons(uint16_t(port));
@@ -56,13 +42,13 @@ int listen_on(int port) {
     return ::bind(number, static_cast<const sockaddr*>(address), size) == 0 &&
            ::listen(number, SOMAXCONN) == 0;
   };
-  if (socket.number() >= 0) {
-    ::setsockopt(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(socket.number(), &six, sizeof six)) return socket.release();
+  if (socket.get() >= 0) {
+    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(socket.get(), &six, sizeof six)) return socket.release();
     if (errno == EADDRINUSE || errno == EACCES) return -1;
   }
-  Socket plain(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  return plain.number() >= 0 && bind(plain.number(), &four, sizeof four) ? plain.release() : -1;
+  Descriptor plain(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return plain.get() >= 0 && bind(plain.get(), &four, sizeof four) ? plain.release() : -1;
 }
 
 int take_port(int port) {
@@ -97,16 +83,16 @@ bool can_connect(const StoreAddress& address, milliseconds most, std::string& wh
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, ::freeaddrinfo);
   for (const addrinfo* a = found; a; a = a->ai_next) {
-    Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.number() < 0) continue;
-    if (::connect(socket.number(), a->ai_addr, a->ai_addrlen) == 0) return true;
+    Descriptor socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) continue;
+    if (::connect(socket.get(), a->ai_addr, a->ai_addrlen) == 0) return true;
     int reason = errno;
     if (reason == EINPROGRESS) {
-      pollfd waiting{socket.number(), POLLOUT, 0};
+      pollfd waiting{socket.get(), POLLOUT, 0};
       socklen_t size = sizeof reason;
       reason = ETIMEDOUT;
       if (::poll(&waiting, 1, int(most.count())) == 1)
-        ::getsockopt(socket.number(), SOL_SOCKET, SO_ERROR, &reason, &size);
+        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &reason, &size);
       if (reason == 0) return true;
     }
     why = errno_text(reason);

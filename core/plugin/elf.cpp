@@ -12,6 +12,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/error.hpp"
 #include "core/base/file.hpp"
 
@@ -25,19 +26,14 @@ constexpr uint64_t kMaxNameTableBytes = 1 << 20;  // of all section names togeth
 
 class File {
  public:
-  explicit File(const std::filesystem::path& path) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd_ < 0) throw Error(Status::kUnavailable, "cannot be read: " + errno_text(errno));
+  explicit File(const std::filesystem::path& path)
+      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (fd_.get() < 0) throw Error(Status::kUnavailable, "cannot be read: " + errno_text(errno));
     struct stat info {};
-    if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-      ::close(fd_);
+    if (::fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode))
       refuse("expected a regular file, found something else");
-    }
     size_ = uint64_t(info.st_size);
   }
-  ~File() { ::close(fd_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
   uint64_t size() const { return size_; }
 
   bool holds(uint64_t offset, uint64_t length) const {
@@ -52,7 +48,7 @@ class File {
     }
     auto* bytes = static_cast<char*>(into);
     while (length > 0) {
-      ssize_t n = ::pread(fd_, bytes, length, off_t(offset));
+      ssize_t n = ::pread(fd_.get(), bytes, length, off_t(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0)
         refuse(
@@ -62,7 +58,7 @@ class File {
   }
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
   uint64_t size_ = 0;
 };
 

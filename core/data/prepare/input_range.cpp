@@ -19,15 +19,14 @@ void fail_changed(const std::filesystem::path& path) {
                           path.string()));
 }
 
-InputReader::InputReader(const std::filesystem::path& path, const FileState& listed) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) fail_errno("read", path, errno);
+InputReader::InputReader(const std::filesystem::path& path, const FileState& listed)
+    : path_(path), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (fd_.get() < 0) fail_errno("read", path, errno);
   struct stat info {};
-  int code = ::fstat(fd_, &info) == 0 ? 0 : errno;
+  int code = ::fstat(fd_.get(), &info) == 0 ? 0 : errno;
   char byte = 0;
-  bool grows = info.st_size == 0 && ::pread(fd_, &byte, 1, 0) > 0;
+  bool grows = info.st_size == 0 && ::pread(fd_.get(), &byte, 1, 0) > 0;
   if (code == 0 && state_of(info) == listed && !grows) return;
-  ::close(fd_);
   if (code == 0 && state_of(info) == listed) {
     throw Error(Status::kInvalid,
                 fmt::format("expected a file of the size its folder tells, found {} with content "
@@ -38,14 +37,12 @@ InputReader::InputReader(const std::filesystem::path& path, const FileState& lis
   fail_changed(path);
 }
 
-InputReader::~InputReader() { ::close(fd_); }
-
 void InputReader::read(int64_t begin, int64_t end, std::string& bytes) const {
   FASTLLM_ASSERT(begin >= 0 && begin <= end);
   size_t at = bytes.size();
   bytes.resize(at + size_t(end - begin));
   while (begin < end) {
-    ssize_t count = ::pread(fd_, bytes.data() + at, size_t(end - begin), begin);
+    ssize_t count = ::pread(fd_.get(), bytes.data() + at, size_t(end - begin), begin);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_errno("read", path_, errno);
     if (count == 0) fail_changed(path_);

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/base/descriptor.hpp"
 #include "core/base/file.hpp"
 
 namespace fastllm::data {
@@ -15,16 +16,13 @@ class InputReader {
  public:
   // Throws Error(kUnavailable) when the file is in another state than `listed`.
   InputReader(const std::filesystem::path& path, const FileState& listed);
-  ~InputReader();
-  InputReader(const InputReader&) = delete;
-  InputReader& operator=(const InputReader&) = delete;
 
   // Appends bytes [begin, end) of the file; both lie in it.
   void read(int64_t begin, int64_t end, std::string& bytes) const;
 
  private:
   const std::filesystem::path& path_;
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 [[noreturn]] void fail_changed(const std::filesystem::path& path);
