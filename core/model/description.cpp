@@ -40,9 +40,14 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-void check_port(const Layer& layer, const Port& port, bool input) {
-  const std::string where =
-      fmt::format("layer {}, {} {}", layer.name, input ? "input" : "output", port.name);
+// names: of the ports on this side of the layer until now.
+void check_port(const Layer& layer, const Port& port, bool input, std::set<std::string>& names) {
+  check_name(input ? "an input" : "an output", port.name, "layer " + layer.name);
+  const char* side = input ? "input" : "output";
+  if (!names.insert(port.name).second)
+    refuse("layer {}: expected {}s of different names, found {} twice", layer.name, side,
+           port.name);
+  const std::string where = fmt::format("layer {}, {} {}", layer.name, side, port.name);
   const bool batch = port.flags & FASTLLM_PORT_BATCH;
   if (batch && !input)
     refuse("{}: expected no output taken from the batch, found the flag PORT_BATCH on one", where);
@@ -209,11 +214,7 @@ void Description::validate() const {
     preprocessing = every_stage;
     std::set<std::string> ports;
     for (const Port& port : layer.inputs) {
-      check_name("an input", port.name, "layer " + layer.name);
-      if (!ports.insert(port.name).second)
-        refuse("layer {}: expected inputs of different names, found {} twice", layer.name,
-               port.name);
-      check_port(layer, port, true);
+      check_port(layer, port, true, ports);
       if (every_stage && !(port.flags & FASTLLM_PORT_BATCH))
         refuse(
             "layer {}: expected a preprocessing layer to take batch entries alone, found input {}",
@@ -221,11 +222,7 @@ void Description::validate() const {
     }
     ports.clear();
     for (const Port& port : layer.outputs) {
-      check_name("an output", port.name, "layer " + layer.name);
-      if (!ports.insert(port.name).second)
-        refuse("layer {}: expected outputs of different names, found {} twice", layer.name,
-               port.name);
-      check_port(layer, port, false);
+      check_port(layer, port, false, ports);
       if (every_stage && (port.flags & (FASTLLM_PORT_LOSS | FASTLLM_PORT_METRIC)))
         refuse("layer {}: expected no loss or metric of a preprocessing layer, found output {}",
                layer.name, port.name);

@@ -68,6 +68,11 @@ struct Access {
     lock = std::unique_lock(tree->mutex());
     node = tree->node().find(path);
   }
+  // Of what the caller gives besides.
+  void need(const void* given, const char* what) const {
+    if (!given)
+      throw Error(Status::kInvalid, fmt::format("{}: expected {}, found NULL", path, what));
+  }
   ConfigTree* tree = nullptr;
   std::string path;
   std::unique_lock<std::mutex> lock;
@@ -238,9 +243,7 @@ fastllm_status config_set(fastllm_config* config, const char* path, int32_t type
 fastllm_status config_size(const fastllm_config* config, const char* path, int64_t* count) {
   return host_function([&] {
     Access a(config, path);
-    if (!count)
-      throw Error(Status::kInvalid,
-                  fmt::format("{}: expected a place for the count, found NULL", a.path));
+    a.need(count, "a place for the count");
     *count = !a.node || a.node->is_null() ? -1 : a.node->is_scalar() ? 1 : int64_t(a.node->size());
   });
 }
@@ -249,9 +252,7 @@ fastllm_status config_key(const fastllm_config* config, const char* path, int64_
                           const char** key) {
   return host_function([&] {
     Access a(config, path);
-    if (!key)
-      throw Error(Status::kInvalid,
-                  fmt::format("{}: expected a place for the key, found NULL", a.path));
+    a.need(key, "a place for the key");
     if (!a.node || a.node->kind() != Node::Kind::kMap) {
       refuse(a.node, a.path,
              fmt::format("expected a block with keys, found {}",
@@ -268,8 +269,7 @@ fastllm_status config_key(const fastllm_config* config, const char* path, int64_
 fastllm_status config_parse(fastllm_config* config, const char* path, const char* text) {
   return host_function([&] {
     Access a(config, path);
-    if (!text)
-      throw Error(Status::kInvalid, fmt::format("{}: expected a text, found NULL", a.path));
+    a.need(text, "a text");
     set_at(a, config::parse_yaml(text, a.path.empty() ? "text from a plugin" : a.path));
   });
 }
@@ -278,9 +278,7 @@ fastllm_status config_text(const fastllm_config* config, const char* path, int32
                            const char** text) {
   return host_function([&] {
     Access a(config, path);
-    if (!text)
-      throw Error(Status::kInvalid,
-                  fmt::format("{}: expected a place for the text, found NULL", a.path));
+    a.need(text, "a place for the text");
     Node null;
     const Node& node = a.node ? *a.node : null;
     *text = a.tree->keep_latest(json ? config::to_json(node) : config::to_yaml(node));

@@ -49,19 +49,11 @@ void DatasetFile::append_ranges(const Ranges& ranges, int64_t document,
   }
 }
 
-std::vector<Span> DatasetFile::chosen_spans(int64_t document) const {
+std::vector<Span> DatasetFile::preference_spans(const Ranges& ranges, int64_t document) const {
   check_document(document);
-  FASTLLM_ASSERT(chosen_.counts);
+  FASTLLM_ASSERT(ranges.counts);
   std::vector<Span> spans;
-  append_ranges(chosen_, document, spans);
-  return spans;
-}
-
-std::vector<Span> DatasetFile::rejected_spans(int64_t document) const {
-  check_document(document);
-  FASTLLM_ASSERT(rejected_.counts);
-  std::vector<Span> spans;
-  append_ranges(rejected_, document, spans);
+  append_ranges(ranges, document, spans);
   return spans;
 }
 

@@ -29,8 +29,12 @@ class DatasetFile final : public DocumentFile {
   // The preferred and the refused parts of documents. Kept for whoever wants them; training does
   // not.
   bool has_preference_spans() const { return chosen_.counts != nullptr; }
-  std::vector<Span> chosen_spans(int64_t document) const;
-  std::vector<Span> rejected_spans(int64_t document) const;
+  std::vector<Span> chosen_spans(int64_t document) const {
+    return preference_spans(chosen_, document);
+  }
+  std::vector<Span> rejected_spans(int64_t document) const {
+    return preference_spans(rejected_, document);
+  }
 
  private:
   // Ranges of all documents: document i has those from counts[i] to counts[i + 1].
@@ -44,6 +48,7 @@ class DatasetFile final : public DocumentFile {
   void append_spans(int64_t document, std::vector<Span>& spans) const override;
   std::vector<std::string> make_fingerprints() const override;
   // Ranges of the file are half-open; the spans given out are inclusive, as everywhere here.
+  std::vector<Span> preference_spans(const Ranges& ranges, int64_t document) const;
   void append_ranges(const Ranges& ranges, int64_t document, std::vector<Span>& spans) const;
 
   MappedFile file_;

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -100,18 +99,6 @@ inline std::vector<int64_t> read_document(const IndexedDataset& dataset, int64_t
   std::vector<int64_t> tokens(static_cast<size_t>(length), -7);
   dataset.get(document, offset, tokens, spans);
   return tokens;
-}
-
-// Documents of 1 to 99 tokens below 1000, or below what the type holds.
-inline std::vector<std::vector<int64_t>> random_documents(const TokenTypeInfo& type) {
-  std::mt19937 random(uint32_t(type.type));
-  std::vector<std::vector<int64_t>> documents(100);
-  for (auto& document : documents) {
-    document.resize(1 + random() % 99);
-    for (int64_t& id : document)
-      id = int64_t(random()) % (std::min<int64_t>(999, type.highest) + 1);
-  }
-  return documents;
 }
 
 // An index file, byte by byte, right or wrong.

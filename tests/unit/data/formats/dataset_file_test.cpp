@@ -13,7 +13,7 @@
 #include "core/data/formats/open_memmap.hpp"
 #include "core/data/prepare/prepare.hpp"
 #include "tests/support/captured_log.hpp"
-#include "tests/unit/data/support.hpp"
+#include "tests/unit/data/formats/round_trip.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -129,25 +129,7 @@ TEST(DatasetFileWriter, ReadsBackEveryTypeAndEmptyDocuments) {
 }
 
 TEST(DatasetFileWriter, GivesBackEveryDocumentOfEveryType) {
-  for (const TokenTypeInfo& type : kTokenTypes) {
-    SCOPED_TRACE(type.name);
-    TemporaryDirectory folder;
-    const auto path = folder.path() / "x.fast_llm_dataset";
-    const auto documents = random_documents(type);
-    int64_t tokens = 0;
-    DatasetFileWriter writer(path, type.type);
-    for (const auto& document : documents) {
-      writer.add(document);
-      tokens += int64_t(document.size());
-    }
-    writer.finish();
-    const DatasetFile dataset(path);
-    EXPECT_EQ(dataset.token_type(), type.type);
-    ASSERT_EQ(dataset.num_documents(), int64_t(documents.size()));
-    EXPECT_EQ(dataset.num_tokens(), tokens);
-    for (size_t d = 0; d < documents.size(); ++d)
-      ASSERT_EQ(read_document(dataset, int64_t(d)), documents[d]) << d;
-  }
+  expect_round_trips<DatasetFileWriter, DatasetFile>("x.fast_llm_dataset");
 }
 
 TEST(DatasetFileWriter, RefusesWhatTheFormatCannotHold) {

@@ -4,7 +4,7 @@
 
 #include <cstdlib>
 
-#include "tests/unit/data/support.hpp"
+#include "tests/unit/data/formats/round_trip.hpp"
 
 namespace fastllm::data {
 namespace {
@@ -47,25 +47,7 @@ TEST(MemmapWriter, WritesTheGoldenFilesByteForByte) {
 }
 
 TEST(MemmapWriter, GivesBackEveryDocumentOfEveryType) {
-  for (const TokenTypeInfo& type : kTokenTypes) {
-    SCOPED_TRACE(type.name);
-    TemporaryDirectory folder;
-    const auto path = folder.path() / "x";
-    const auto documents = random_documents(type);
-    int64_t tokens = 0;
-    MemmapWriter writer(path, type.type);
-    for (const auto& document : documents) {
-      writer.add(document);
-      tokens += int64_t(document.size());
-    }
-    writer.finish();
-    const MemmapDataset dataset(path);
-    EXPECT_EQ(dataset.token_type(), type.type);
-    ASSERT_EQ(dataset.num_documents(), int64_t(documents.size()));
-    EXPECT_EQ(dataset.num_tokens(), tokens);
-    for (size_t d = 0; d < documents.size(); ++d)
-      ASSERT_EQ(read_document(dataset, int64_t(d)), documents[d]) << d;
-  }
+  expect_round_trips<MemmapWriter, MemmapDataset>("x");
 }
 
 TEST(MemmapWriter, LeavesOutTheTablesWhenAllSpanListsAreEmpty) {
