@@ -149,9 +149,9 @@ TEST_F(Finder, StrayEntriesAreIgnoredAndStay) {  // C32, C41
   write_file(base() / "0020x", "");
   write_file(base() / "500", "a file");
   EXPECT_EQ(find_latest(base())->iteration, 10);
-  const auto before = entries(base());
+  const auto before = names_in(base());
   apply({.when = {1, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
-  EXPECT_EQ(entries(base()), before);
+  EXPECT_EQ(names_in(base()), before);
 }
 
 TEST(Retention, CountsAsTheReferenceDoes) {
@@ -210,8 +210,8 @@ TEST_F(Keeping, DeletesOldCompleteSavesAndOnlyThose) {
   const std::string text = logged([&] {
     apply({.when = {1000, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
   });
-  EXPECT_THAT(entries(base()), ElementsAre("10000", "7000"));
-  EXPECT_TRUE(entries(root() / ".saving").empty());
+  EXPECT_THAT(names_in(base()), ElementsAre("10000", "7000"));
+  EXPECT_TRUE(names_in(root() / ".saving").empty());
   EXPECT_THAT(text, HasSubstr("Deleting checkpoint at " + (base() / "8000").string()));
 }
 
@@ -223,7 +223,7 @@ TEST_F(Keeping, FailuresOnlyWarn) {
     apply({.when = {1, 0}, .keep = 1, .keep_every = {}}, base(), root() / ".saving");
   });
   EXPECT_THAT(text, HasSubstr("Could not delete"));
-  EXPECT_THAT(entries(base()), ElementsAre("1", "2"));
+  EXPECT_THAT(names_in(base()), ElementsAre("1", "2"));
   EXPECT_THAT(logged([&] {
                 apply({.when = {1, 0}, .keep = 0, .keep_every = {}}, base(), root());
               }),

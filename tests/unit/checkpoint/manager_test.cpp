@@ -59,9 +59,9 @@ TEST_F(Manager, SavesKeepsFindsAndLoads) {
     job.fill(float(step));
     EXPECT_EQ(manager.save(at(step), *job.store), root() / "checkpoint" / std::to_string(step));
   }
-  EXPECT_THAT(entries(root() / "checkpoint"), ElementsAre("10", "9"));
+  EXPECT_THAT(names_in(root() / "checkpoint"), ElementsAre("10", "9"));
   EXPECT_EQ(read_file(root() / "latest"), "10\n");
-  EXPECT_TRUE(entries(root() / ".saving").empty());
+  EXPECT_TRUE(names_in(root() / ".saving").empty());
   const auto weights = job.flat("weights");
   job.fill(0);
   CheckpointManager again(options());
@@ -157,7 +157,7 @@ TEST_F(Manager, RemovesWhatAKilledRunLeftWhenItStarts) {
   fs::create_directories(root() / ".saving" / "checkpoint-20");
   EXPECT_THAT(logged([&] { CheckpointManager manager(options()); }),
               HasSubstr("left by a save that did not finish"));
-  EXPECT_TRUE(entries(root() / ".saving").empty());
+  EXPECT_TRUE(names_in(root() / ".saving").empty());
 }
 
 TEST_F(Manager, TheReferenceLibrariesReadOurCheckpoint) {

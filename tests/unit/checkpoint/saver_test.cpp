@@ -50,10 +50,10 @@ TEST_F(Saver, LeavesACompleteCheckpointAndNothingAside) {
   SaveRequest r = request(distributed(), 20);
   r.extra_files["provenance.yaml"] = "seed: 1\n";
   EXPECT_EQ(save(r), base() / "20");
-  EXPECT_THAT(entries(base() / "20"), ElementsAre("manifest.json", "metadata.yaml", "ok",
-                                                  "provenance.yaml", "rank_0.safetensors"));
+  EXPECT_THAT(names_in(base() / "20"), ElementsAre("manifest.json", "metadata.yaml", "ok",
+                                                   "provenance.yaml", "rank_0.safetensors"));
   EXPECT_EQ(fs::file_size(base() / "20" / "ok"), 0u);
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_TRUE(names_in(aside()).empty());
   EXPECT_EQ(what_it_lacks(base() / "20"), "");
   const auto manifest = read_manifest(base() / "20");
   EXPECT_EQ(manifest->size(), 3u);  // not itself, not ok
@@ -99,15 +99,15 @@ TEST_F(Saver, AKillAtAnyStepLeavesTheOlderCheckpointNewest) {  // C43
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << step;
-    EXPECT_FALSE(entries(aside()).empty()) << step;
-    EXPECT_THAT(entries(base()), ElementsAre("10")) << step;
+    EXPECT_FALSE(names_in(aside()).empty()) << step;
+    EXPECT_THAT(names_in(base()), ElementsAre("10")) << step;
     EXPECT_EQ(find_latest(base())->iteration, 10) << step;
     verify_checksums(base() / "10", *read_manifest(base() / "10"));
   }
   const std::string text = logged([&] { save_at(20); });
   EXPECT_THAT(text, HasSubstr("left by a save that did not finish"));
   EXPECT_EQ(find_latest(base())->iteration, 20);
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_TRUE(names_in(aside()).empty());
 }
 
 TEST_F(Saver, AnIncompleteFolderOfThatNameGivesWay) {  // C31
@@ -116,7 +116,7 @@ TEST_F(Saver, AnIncompleteFolderOfThatNameGivesWay) {  // C31
   const std::string text = logged([&] { save_at(20); });
   EXPECT_THAT(text, AllOf(HasSubstr("Replacing the incomplete"), HasSubstr("it lacks ok")));
   EXPECT_EQ(what_it_lacks(base() / "20"), "");
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_TRUE(names_in(aside()).empty());
 }
 
 TEST_F(Saver, AFileOrACompleteSaveOfThatNameGivesWayToo) {
@@ -137,8 +137,8 @@ TEST_F(Saver, AFailingWriterLeavesNothing) {
     });
     const std::string text = message_of([&] { save(request(format, 20)); });
     EXPECT_EQ(text, "saving iteration 20 in " + base().string() + ": the cable fell out");
-    EXPECT_THAT(entries(base()), ElementsAre("10"));
-    EXPECT_TRUE(entries(aside()).empty());
+    EXPECT_THAT(names_in(base()), ElementsAre("10"));
+    EXPECT_TRUE(names_in(aside()).empty());
   }
 }
 
@@ -191,8 +191,8 @@ TEST_F(FullDisk, AFileSizeLimitIsASentenceAndLeavesNothing) {
   ::signal(SIGXFSZ, SIG_DFL);
   EXPECT_THAT(text, AllOf(HasSubstr("saving iteration 20"),
                           HasSubstr("rank_0.safetensors: File too large")));
-  EXPECT_THAT(entries(base()), ElementsAre("10"));
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_THAT(names_in(base()), ElementsAre("10"));
+  EXPECT_TRUE(names_in(aside()).empty());
 }
 
 // A file system of its own, of the given size; skipped where the system does not let us mount.
@@ -224,8 +224,8 @@ TEST_F(FullDisk, TooLittleRoomIsFoundBeforeWriting) {
                                     " bytes, found 1,0"),
                           HasSubstr("choose another run.experiment_dir")));
   EXPECT_FALSE(created);
-  EXPECT_TRUE(entries(base()).empty());
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_TRUE(names_in(base()).empty());
+  EXPECT_TRUE(names_in(aside()).empty());
 }
 
 TEST_F(FullDisk, RoomTakenMeanwhileIsFoundWhileWriting) {
@@ -240,9 +240,9 @@ TEST_F(FullDisk, RoomTakenMeanwhileIsFoundWhileWriting) {
                           HasSubstr(with_commas(double(bytes_to_save(job.flat_states())), 0) +
                                     " bytes are needed in all"),
                           HasSubstr("bytes are free now")));
-  EXPECT_THAT(entries(base()), ElementsAre("10"));
+  EXPECT_THAT(names_in(base()), ElementsAre("10"));
   EXPECT_EQ(what_it_lacks(base() / "10"), "");
-  EXPECT_TRUE(entries(aside()).empty());
+  EXPECT_TRUE(names_in(aside()).empty());
   fs::remove(root_ / "another program's");
   save_at(20);
   EXPECT_EQ(find_latest(base())->iteration, 20);

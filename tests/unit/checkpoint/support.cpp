@@ -284,14 +284,4 @@ void copy_tree(const fs::path& from, const fs::path& to) {
   fs::copy(from, to, fs::copy_options::recursive);
 }
 
-std::vector<std::string> entries(const fs::path& folder) {
-  std::vector<std::string> names;
-  if (fs::exists(folder)) {
-    for (const auto& entry : fs::directory_iterator(folder))
-      names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace fastllm::test

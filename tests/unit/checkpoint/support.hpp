@@ -22,6 +22,7 @@
 #include "core/shard/store.hpp"
 #include "tests/support/captured_log.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/names_in.hpp"
 
 namespace fastllm::test {
 
@@ -78,7 +79,5 @@ float fixture_value(const std::string& state, int ordinal, int64_t i);
 
 void write_file(const std::filesystem::path& path, const std::string& content);
 void copy_tree(const std::filesystem::path& from, const std::filesystem::path& to);
-std::vector<std::string> entries(
-    const std::filesystem::path& folder);  // names, ascending; none: empty
 
 }  // namespace fastllm::test

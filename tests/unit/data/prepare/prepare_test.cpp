@@ -11,12 +11,14 @@
 
 #include "core/data/formats/memmap.hpp"
 #include "core/data/tokenizers/byte_tokenizer.hpp"
+#include "tests/support/names_in.hpp"
 #include "tests/unit/data/support.hpp"
 
 namespace fastllm::data {
 namespace {
 
 namespace fs = std::filesystem;
+using test::names_in;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
@@ -24,14 +26,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
-
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 std::vector<int64_t> text_tokens(const std::string& text) {
   return ByteTokenizer().encode(text, {true, true});
