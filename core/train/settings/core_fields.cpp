@@ -1,8 +1,7 @@
 // Every key of the core: name, type, default, bounds, help, and what becomes of it in this version.
-// What keys mean together is checked in settings.cpp.
+// What keys mean together is checked in blocks/.
 #include "core/train/settings/core_fields.hpp"
 
-#include "core/train/settings/batch_sizes.hpp"
 #include "core/train/settings/dataset_fields.hpp"
 #include "core/train/settings/field_builders.hpp"
 #include "core/train/settings/later_names.hpp"

@@ -110,6 +110,9 @@ struct TrainingSettings {
   bool recompute_activations = false;
 };
 
+// Micro-batches of a step and a rank: what a schedule still counts in an int, with room.
+constexpr int64_t kMostMicroBatches = 1 << 20;
+
 struct BatchSettings {
   int64_t micro_batch_size = 1;  // samples
   int64_t depth_first_micro_batches = 1, breadth_first_micro_batches = 1;

@@ -9,7 +9,6 @@
 
 #include "core/base/error.hpp"
 #include "core/config/resolve.hpp"
-#include "core/train/settings/batch_sizes.hpp"
 #include "tests/unit/config/gpt_schema.hpp"
 
 namespace fastllm::train {

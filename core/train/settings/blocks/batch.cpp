@@ -1,7 +1,7 @@
 // Two of the sizes of a batch give the others; what does not divide is named with what would.
-#include "core/train/settings/batch_sizes.hpp"
-
 #include <fmt/format.h>
+
+#include "core/train/settings/blocks/blocks.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -109,47 +109,59 @@ class Resolution {
   Problems& problems_;
 };
 
-}  // namespace
-
-BatchSettings resolve_batch(Node& root, int64_t batch_data_parallel, int64_t pipeline_parallel,
-                            Problems& problems, std::vector<std::string>& notes) {
-  Resolution sizes(root, batch_data_parallel, pipeline_parallel, problems);
+// Samples into micro-batches, over the ranks.
+Resolution resolve_samples(Reader& reader, const DistributedSettings& ranks) {
+  Resolution sizes(reader.root(), ranks.batch_data_parallel, ranks.pipeline_parallel,
+                   reader.problems);
   sizes.run();
   if (sizes.sequential > kMostMicroBatches) {  // nullopt is less than any
-    problems.add("batch.batch_size",
-                 fmt::format("expected at most {} micro-batches a step, found {}; enlarge "
-                             "batch.micro_batch_size or make the batch smaller",
-                             kMostMicroBatches, *sizes.sequential));
+    reader.problems.add("batch.batch_size",
+                        fmt::format("expected at most {} micro-batches a step, found {}; enlarge "
+                                    "batch.micro_batch_size or make the batch smaller",
+                                    kMostMicroBatches, *sizes.sequential));
   }
-
-  Size given = root.get_optional<int64_t>("batch.sequential_micro_batches");
+  const std::string key = "batch.sequential_micro_batches";
+  const Size given = reader.optional<int64_t>(key);
   if (given && sizes.sequential && given != sizes.sequential) {
-    notes.push_back(fmt::format("{}: {} is replaced by {}, which follows from the other sizes",
-                                config::where(root, "batch.sequential_micro_batches"), *given,
-                                *sizes.sequential));
+    reader.note(key, fmt::format("{} is replaced by {}, which follows from the other sizes", *given,
+                                 *sizes.sequential));
   }
-  int64_t length = root.get<int64_t>("batch.sequence_length");
-  int64_t micro_length = root.get_optional<int64_t>("batch.micro_sequence_length").value_or(length);
-  if (length % micro_length != 0) {
-    problems.add("batch.micro_sequence_length",
-                 fmt::format("expected a divisor of batch.sequence_length ({}), found {}: {}%{}!=0",
-                             length, micro_length, length, micro_length));
-  }
+  return sizes;
+}
 
+// Tokens of a sample into pieces.
+int64_t read_micro_sequence(Reader& reader, int64_t length) {
+  const std::string key = "batch.micro_sequence_length";
+  const int64_t micro_length = reader.optional<int64_t>(key).value_or(length);
+  if (length % micro_length != 0) {
+    reader.problems.add(
+        key, fmt::format("expected a divisor of batch.sequence_length ({}), found {}: {}%{}!=0",
+                         length, micro_length, length, micro_length));
+  }
+  return micro_length;
+}
+
+}  // namespace
+
+BatchSettings read_batch(Reader& reader, const DistributedSettings& ranks) {
+  const Resolution sizes = resolve_samples(reader, ranks);
+  BatchSettings batch;
+  reader.read("batch", {{"sequence_length", batch.sequence_length},
+                        {"cross_document_attention", batch.cross_document_attention}});
+  // What is there in other words stays as it was written.
   auto put = [&](const char* key, const Size& value) {
-    Node& node = *root.find(std::string("batch.") + key);
-    if (value && !(node == Node::integer(*value))) node = Node::integer(*value);
+    const std::string path = std::string("batch.") + key;
+    if (value && !(reader.node(path) == Node::integer(*value)))
+      reader.fill(path, Node::integer(*value));
     return value.value_or(1);
   };
-  BatchSettings batch;
+  batch.micro_sequence_length =
+      put("micro_sequence_length", read_micro_sequence(reader, batch.sequence_length));
   batch.micro_batch_size = put("micro_batch_size", sizes.micro);
   batch.depth_first_micro_batches = put("depth_first_micro_batches", sizes.depth);
   batch.breadth_first_micro_batches = put("breadth_first_micro_batches", sizes.breadth);
   batch.sequential_micro_batches = put("sequential_micro_batches", sizes.sequential);
   batch.batch_size = put("batch_size", sizes.total);
-  batch.sequence_length = length;
-  batch.micro_sequence_length = put("micro_sequence_length", micro_length);
-  batch.cross_document_attention = root.get<bool>("batch.cross_document_attention");
   return batch;
 }
 
