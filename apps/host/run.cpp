@@ -9,8 +9,9 @@
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/config/resolve.hpp"
-#include "core/train/datasets.hpp"
+#include "core/train/datasets/make_dataset.hpp"
 #include "core/train/executor/wiring.hpp"
+#include "core/train/sampling_settings.hpp"
 
 namespace fastllm::host {
 namespace {

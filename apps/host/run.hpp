@@ -12,7 +12,7 @@
 #include "apps/host/options.hpp"
 #include "apps/host/running_job.hpp"
 #include "core/checkpoint/lock.hpp"
-#include "core/train/dataset_sources.hpp"
+#include "core/train/datasets/dataset_sources.hpp"
 #include "core/train/metrics/run_directory.hpp"
 #include "core/train/trainer.hpp"
 

@@ -2,8 +2,8 @@
 // What keys mean together is checked in blocks/.
 #include "core/train/settings/core_fields.hpp"
 
-#include "core/train/settings/dataset_fields.hpp"
-#include "core/train/settings/field_builders.hpp"
+#include "core/train/datasets/dataset_fields.hpp"
+#include "core/train/field_builders.hpp"
 #include "core/train/settings/later_names.hpp"
 #include "core/train/settings/settings.hpp"
 

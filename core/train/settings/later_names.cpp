@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/train/settings/dataset_fields.hpp"
-
 namespace fastllm::train {
 namespace {
 
@@ -141,7 +139,6 @@ void add_later_names(config::Schema& schema) {
   for (const Part& part : kParts) add_part(schema, part);
   for (const char* block : {"decoder.block.normalization", "head.normalization"})
     add_normalization(schema, model + block);
-  schema.add_later_type(kDatasetFamily, "streaming", "");
 }
 
 }  // namespace fastllm::train

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/tensor.hpp"
-#include "core/train/settings/dataset_checks.hpp"
+#include "core/train/datasets/dataset_checks.hpp"
 #include "core/train/settings/problems.hpp"
 #include "core/train/settings/settings.hpp"
 

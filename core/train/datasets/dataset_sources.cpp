@@ -1,4 +1,4 @@
-#include "core/train/dataset_sources.hpp"
+#include "core/train/datasets/dataset_sources.hpp"
 
 #include <algorithm>
 

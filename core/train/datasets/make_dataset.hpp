@@ -1,5 +1,5 @@
-// From a definition in the configuration (data.datasets.*, docs/compatibility.md) to a dataset that can be sampled.
-// Paths in a `file` dataset's YAML are relative to that YAML.
+// From a definition in the configuration (data.datasets.*, docs/compatibility.md) to a dataset that
+// can be sampled. Paths in a `file` dataset's YAML are relative to that YAML.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,8 @@
 #include "core/config/node.hpp"
 #include "core/data/batch.hpp"
 #include "core/data/sampling/sampling.hpp"
-#include "core/train/dataset_sources.hpp"
-#include "core/train/settings/sampling_choices.hpp"
-#include "core/train/settings/settings.hpp"
+#include "core/train/datasets/dataset_sources.hpp"
+#include "core/train/datasets/sampling_choices.hpp"
 
 namespace fastllm::train {
 
@@ -28,12 +27,6 @@ struct SamplingSettings : SamplingChoices {
   int64_t legacy_seed = 1234;
   size_t split_part = 0;
 };
-
-// What the configuration says for data.datasets.NAME. num_samples: in all; vocab_size: of the model,
-// 0: it does not say.
-SamplingSettings sampling_settings(const Settings& settings, const std::string& name,
-                                   int64_t num_samples, int64_t vocab_size,
-                                   int64_t predicted_tokens);
 
 // folder: what relative paths are relative to; empty: the working directory.
 // sources: one for all definitions of a run.

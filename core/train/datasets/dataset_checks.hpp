@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/config/node.hpp"
-#include "core/train/settings/sampling_choices.hpp"
+#include "core/train/datasets/sampling_choices.hpp"
 
 namespace fastllm::train {
 
@@ -22,17 +22,25 @@ struct DatasetRules : SamplingChoices {
 using DatasetReport = std::function<void(const config::Node& value, const std::string& path,
                                          const std::string& sentence)>;
 
+// One definition under examination.
+struct DatasetCheck {
+  const config::Node& definition;
+  const DatasetRules& rules;  // where it stands
+  DatasetRules& inside;       // of what is inside it; the same unless changed
+  std::function<void(const std::string& key, const std::string& sentence)> add;
+};
+
 // A resolved definition and those inside it; path: its key.
 void check_dataset(const config::Node& definition, const std::string& path,
                    const DatasetRules& rules, const DatasetReport& report);
 
-// The same; all that is wrong in one Error(kInvalid), one a line. For the content of a `file`, which
-// is known only when it is read.
+// The same; all that is wrong in one Error(kInvalid), one a line. For the content of a `file`,
+// which is known only when it is read.
 void check_dataset(const config::Node& definition, const std::string& path,
                    const DatasetRules& rules);
 
-// Of the three parts of a legacy split, that of data.datasets.NAME: Training and Test have their own,
-// all others are for validation.
+// Of the three parts of a legacy split, that of data.datasets.NAME: Training and Test have their
+// own, all others are for validation.
 size_t split_part(const std::string& name);
 
 }  // namespace fastllm::train

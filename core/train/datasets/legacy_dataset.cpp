@@ -1,5 +1,5 @@
 // Prefixes and weights from where the format says, then slices of them, mixed, turned and sampled.
-#include "core/train/settings/legacy_dataset.hpp"
+#include "core/train/datasets/legacy_dataset.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // Definitions that are valid key by key, and mean nothing together.
-#include "core/train/settings/dataset_checks.hpp"
+#include "core/train/datasets/dataset_checks.hpp"
 
 #include <gmock/gmock.h>
 

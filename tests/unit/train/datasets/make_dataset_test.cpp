@@ -1,5 +1,5 @@
 // Definitions in the configuration become datasets; each way to define one wrongly is one sentence that names its place.
-#include "core/train/datasets.hpp"
+#include "core/train/datasets/make_dataset.hpp"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include "core/base/file.hpp"
 #include "core/data/formats/dataset_file_writer.hpp"
 #include "core/data/formats/memmap_writer.hpp"
-#include "core/train/settings/dataset_types.hpp"
+#include "core/train/datasets/dataset_type.hpp"
 #include "tests/support/message_of.hpp"
 
 namespace fastllm::train {
@@ -471,10 +471,11 @@ TEST_F(DatasetsTest, ErrorsNameThePlaceAndWhatToDo) {
       error("{type: parquet}"),
       HasSubstr("expected a dataset of type memmap, concatenated, slice, file, "
                 "concatenated_memmap, random, sampled, blended, fim or legacy, found parquet"));
-  for (const std::string& type : dataset_types(/*of_documents=*/false))  // each of them is known
+  for (const std::string& type :
+       dataset_type_names(/*of_documents=*/false))  // each of them is known
     EXPECT_THAT(error("{type: " + type + ", path: none}"), Not(HasSubstr("a dataset of type")))
         << type;
-  for (const std::string& type : dataset_types(/*of_documents=*/true))
+  for (const std::string& type : dataset_type_names(/*of_documents=*/true))
     EXPECT_THAT(error("{type: slice, dataset: {type: " + type + ", path: none}}"),
                 Not(HasSubstr("a dataset of documents")))
         << type;

@@ -1,4 +1,4 @@
-#include "core/train/settings/sampling_choices.hpp"
+#include "core/train/datasets/sampling_choices.hpp"
 
 namespace fastllm::train {
 
