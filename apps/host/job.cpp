@@ -27,6 +27,24 @@ std::vector<std::string> with_places(const std::string& lines, const config::Nod
   return result;
 }
 
+// The plugin's only model, or the one that the command line names.
+plugin::ModelFactory& choose_model(const plugin::Plugin& plugin, const std::string& wanted) {
+  const std::string name = fmt::format("{} ({})", plugin.info().id, plugin.info().path);
+  if (plugin.models().empty()) {
+    throw Error(Status::kInvalid, fmt::format("expected a plugin with a model, found {}, "
+                                              "which has none; see fastllm-host plugins",
+                                              name));
+  }
+  if (wanted.empty() && plugin.models().size() == 1) return *plugin.models().front();
+  std::vector<std::string> types;
+  for (const auto& factory : plugin.models()) {
+    if (factory->type() == wanted) return *factory;
+    types.push_back(factory->type());
+  }
+  throw UsageError{fmt::format("--model: expected a model of the plugin {}, found {}; write {}",
+                               name, wanted.empty() ? "none" : wanted, fmt::join(types, " or "))};
+}
+
 }  // namespace
 
 Job::Job(const Options& options)
@@ -44,12 +62,7 @@ Job::Job(const Options& options)
   }
   plugin::offer_stage_tables();  // before any plugin asks for them
   plugin::Plugin& plugin = registry_.load(options.plugin);
-  if (plugin.models().empty()) {
-    throw Error(Status::kInvalid, fmt::format("expected a plugin with a model, found {} ({}), "
-                                              "which has none; see fastllm-host plugins",
-                                              plugin.info().id, plugin.info().path));
-  }
-  factory_ = plugin.models().front().get();
+  factory_ = &choose_model(plugin, options.model);
   train::add_model_fields(schema_, factory_->fields());
 }
 

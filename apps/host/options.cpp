@@ -25,6 +25,8 @@ po::options_description visible_options(Options& options) {
   auto add = visible.add_options();
   add("plugin", po::value(&options.plugin)->value_name("NAME"),
       "the model plugin: a name (libfastllm_NAME.so in the search path) or a path with a slash");
+  add("model", po::value(&options.model)->value_name("TYPE"),
+      "which model of the plugin, when it has several (see fastllm-host plugins)");
   add("config,c", po::value(&options.config_file)->value_name("FILE"),
       "the YAML file; the same as naming it without -c");
   add("validate,v", po::bool_switch(&options.validate),
@@ -59,6 +61,7 @@ void refuse_hydra(const std::vector<std::string>& arguments) {
 // Which commands look at an option; --help and --version are anybody's.
 const std::map<std::string, std::set<std::string>> kMeant = {
     {"plugin", {"train", "evaluate", "schema"}},
+    {"model", {"train", "evaluate", "schema"}},
     {"config", {"train", "evaluate"}},
     {"validate", {"train", "evaluate"}},
     {"verbose", {"train", "evaluate"}},

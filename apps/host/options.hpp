@@ -21,6 +21,7 @@ enum ExitCode {
 struct Options {
   std::string command = "train";  // train, evaluate, compare, plugins, schema, prepare
   std::string plugin;             // --plugin: a name or a path
+  std::string model;              // --model: one of the plugin's; "": it has one
   std::string config_file;
   std::vector<std::string> overrides;  // a.b.c=VALUE, in order
   std::vector<std::filesystem::path> plugin_paths;

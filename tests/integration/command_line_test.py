@@ -84,6 +84,25 @@ class CommandLine(HostTest):
         self.assert_error(run_host("--plugin", "distributed"), "expected a plugin with a model, found fastllm.distributed", "which has none",
                           str(BUILD / "lib/fastllm/plugins/libfastllm_distributed.so"))
 
+    def test_plugin_with_several_models(self):
+        path, = BUILD.rglob("libfastllm_pair.so")
+        for wanted, found in (((), "none"), (("--model", "middle"), "middle")):
+            for command in ("train", "evaluate", "schema"):
+                self.assert_error(run_host(command, "--plugin", path, *wanted),
+                                  f"--model: expected a model of the plugin pair ({path}), found {found}; write left or right", code=2)
+        for model, other in (("left", "right"), ("right", "left")):
+            chosen = ("--plugin", path, "--model", model)
+            self.assertIn(f"{model}_size: 7", self.assert_ok(run_host(*chosen, "--validate", f"model.base_model.{model}_size=7")).stdout)
+            self.assert_error(run_host(*chosen, "--validate", f"model.base_model.{other}_size=7"), f"model.base_model.{other}_size")
+            keys = json.loads(self.assert_ok(run_host("schema", *chosen)).stdout)["properties"]["model"]["properties"]["base_model"]
+            self.assertEqual(list(keys["properties"]), [f"{model}_size"])
+
+    def test_model_of_a_plugin_with_one(self):
+        self.assert_ok(run_host("--plugin", "gpt", "--model", "gpt", "--validate"))
+        self.assert_error(run_host("--plugin", "gpt", "--model", "left", "--validate"), "--model: expected a model of the plugin fastllm.gpt",
+                          "found left; write gpt", code=2)
+        self.assert_error(run_host("plugins", "--model", "gpt"), "--model: expected with", code=2)
+
     def test_output_that_takes_nothing(self):
         with open("/dev/full", "w") as full:
             result = subprocess.run([HOST, "--help"], stdout=full, stderr=subprocess.PIPE, text=True, env=environment())

@@ -12,7 +12,9 @@ int run_schema(const Options& options) {
   std::string text =
       options.markdown
           ? config::markdown_reference(job.schema())
-          : config::json_schema(job.schema(), "fastllm-host --plugin " + options.plugin);
+          : config::json_schema(job.schema(),
+                                "fastllm-host --plugin " + options.plugin +
+                                    (options.model.empty() ? "" : " --model " + options.model));
   if (text.empty() || text.back() != '\n') text += '\n';
   std::fputs(text.c_str(), stdout);
   return kDone;
