@@ -146,6 +146,16 @@ TEST_F(PretrainedTokenizer, KnowsItsSpecialTokens) {
   EXPECT_EQ(pieces->pad_id(), std::nullopt);
   EXPECT_THAT(message_of([&] { open("no_begin"); }, Status::kInvalid),
               AllOf(HasSubstr("expected a beginning-of-sequence token"), HasSubstr("no_begin")));
+  for (const char* name : {"bpe", "sentencepiece_bpe"}) {
+    const fs::path config = folder_.path() / name / "tokenizer_config.json";
+    nlohmann::json named = nlohmann::json::object();
+    if (fs::exists(config)) named = nlohmann::json::parse(read_file(config));
+    named["pad_token"] = "<s>";
+    write_file_atomic(config, named.dump());
+    const auto tokenizer = open(name);
+    EXPECT_EQ(tokenizer->pad_id(), tokenizer->token_id("<s>")) << name;
+    EXPECT_NE(tokenizer->pad_id(), std::nullopt) << name;
+  }
 }
 
 TEST(Utf8, KnowsWhatIsValid) {
