@@ -11,6 +11,28 @@ namespace fastllm::checkpoint {
 
 using config::Node;
 
+namespace {
+
+Node to_node(const Sums& sums) {
+  Node node = Node::map();
+  node.set_child("steps", Node::integer(sums.steps));
+  Node values = Node::map();
+  for (const auto& [name, value] : sums.values) values.set_child(name, Node::real(value));
+  if (values.size() > 0) node.set_child("sums", std::move(values));
+  return node;
+}
+
+Node to_node(const SinceLog& since) {
+  Node node = Node::map();
+  if (since.losses.steps > 0) node.set_child("losses", to_node(since.losses));
+  if (since.metrics.steps > 0) node.set_child("metrics", to_node(since.metrics));
+  if (since.skipped_iters > 0) node.set_child("skipped_iters", Node::integer(since.skipped_iters));
+  if (since.nan_iters > 0) node.set_child("nan_iters", Node::integer(since.nan_iters));
+  return node;
+}
+
+}  // namespace
+
 Node TrainingState::to_node() const {
   Node node = Node::map();
   node.set("completed_steps", Node::integer(completed_steps));
@@ -23,6 +45,13 @@ Node TrainingState::to_node() const {
     node.set("optimizer.grad_scaler.hysteresis", Node::integer(scaler.hysteresis));
   }
   if (metrics.size() > 0) node.set("metrics", metrics);
+  if (!due_evaluations.empty()) {
+    Node phases = Node::list();
+    for (const std::string& phase : due_evaluations) phases.append(Node::text(phase));
+    node.set("due_evaluations", std::move(phases));
+  }
+  if (Node since = checkpoint::to_node(since_log); since.size() > 0)
+    node.set("since_log", std::move(since));
   return node;
 }
 
@@ -49,6 +78,34 @@ GradientScalerState read_scaler(const Node& metadata, const std::string& source)
                             "on from an older checkpoint",
                             at, source, scaler.growth));
   return scaler;
+}
+
+// An optional count, which cannot be negative.
+int64_t read_count(const Node& metadata, const std::string& path, const std::string& source) {
+  const int64_t value = metadata.get_optional<int64_t>(path).value_or(0);
+  if (value >= 0) return value;
+  throw Error(Status::kDataLoss,
+              fmt::format("expected metadata.{} from 0 in {}, found {}; move it away to go on from "
+                          "an older checkpoint",
+                          path, source, value));
+}
+
+Sums read_sums(const Node& metadata, const std::string& path, const std::string& source) {
+  Sums sums;
+  sums.steps = read_count(metadata, path + ".steps", source);
+  const Node* values = metadata.find(path + ".sums");
+  if (!values || values->kind() != Node::Kind::kMap) return sums;
+  for (size_t i = 0; i < values->size(); ++i)
+    sums.values[values->key(i)] =
+        metadata.get<double>(config::join_path(path + ".sums", values->key(i)));
+  return sums;
+}
+
+SinceLog read_since_log(const Node& metadata, const std::string& source) {
+  const std::string at = "since_log.";
+  return {read_sums(metadata, at + "losses", source), read_sums(metadata, at + "metrics", source),
+          read_count(metadata, at + "skipped_iters", source),
+          read_count(metadata, at + "nan_iters", source)};
 }
 
 }  // namespace
@@ -89,6 +146,9 @@ TrainingState TrainingState::from_node(const Node& metadata, const std::string& 
   }
   state.scaler = read_scaler(metadata, source);
   if (const Node* logged = metadata.find("metrics")) state.metrics = *logged;
+  if (metadata.has("due_evaluations"))
+    state.due_evaluations = metadata.get_list<std::string>("due_evaluations");
+  state.since_log = read_since_log(metadata, source);
   return state;
 }
 

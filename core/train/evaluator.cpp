@@ -11,6 +11,10 @@
 
 namespace fastllm::train {
 
+std::string Evaluator::phase(const ValidationSet& set) {
+  return set.name.empty() ? "validation" : "validation/" + set.name;
+}
+
 bool Evaluator::validate(const ValidationSet& set, int64_t iteration) {
   const int64_t first = Settings::first_validation_step(set, iteration);
   std::unique_ptr<data::Loader>& loader = loaders_[set.name];
@@ -21,8 +25,7 @@ bool Evaluator::validate(const ValidationSet& set, int64_t iteration) {
                        predicted_tokens(parts_.workspace.layout.description()),
                        first * parts_.settings.batch.batch_size));
   }
-  return run(set.name.empty() ? "validation" : "validation/" + set.name, *loader, set.iterations,
-             first, iteration);
+  return run(phase(set), *loader, set.iterations, first, iteration);
 }
 
 bool Evaluator::test(int64_t iteration) {
@@ -44,7 +47,7 @@ bool Evaluator::run(const std::string& phase, data::Loader& loader, int64_t step
     if (!(parts_.stop && parts_.stop()))
       batches = next_batches(loader, parts_.settings, first_step + k, parts_.clock);
     if (!batches) {
-      log::warning(fmt::format("The {} at iteration {} was interrupted and is not repeated.", phase,
+      log::warning(fmt::format("The {} at iteration {} was interrupted: it gives no result.", phase,
                                iteration));
       return false;
     }

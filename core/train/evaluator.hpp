@@ -40,6 +40,8 @@ class Evaluator {
   // A set by iterations goes on where its last evaluation stopped, the first one in this run
   // where Settings::first_validation_step says; a set by time begins again at its first sample.
   bool validate(const ValidationSet& set, int64_t iteration);
+  // As metrics name it: "validation", "validation/NAME".
+  static std::string phase(const ValidationSet& set);
   bool test(int64_t iteration);
 
  private:

@@ -59,6 +59,8 @@ struct Trainer::Impl {
   std::optional<Updater> updater;
   int64_t completed = 0;  // iterations done, as a checkpoint counts them
   int64_t last_saved = -1;
+  Means losses, metrics;         // since training was last logged
+  std::vector<std::string> due;  // phases of evaluations after `completed` that a signal cut short
 
   // ---------------------------------------------------------------- setup
 
@@ -80,6 +82,10 @@ struct Trainer::Impl {
       checkpoint::TrainingState state =
           checkpoints->load(*found, workspace->store, workspace->scaler.type());
       completed = last_saved = state.completed_steps;
+      due = std::move(state.due_evaluations);
+      losses.restore(std::move(state.since_log.losses));
+      metrics.restore(std::move(state.since_log.metrics));
+      updater->restore(state.since_log.skipped_iters, state.since_log.nan_iters);
       workspace->optimizer.current_step = state.optimizer_step;
       workspace->scaler.restore(state.scaler.scale, state.scaler.growth, state.scaler.hysteresis);
       return;
@@ -102,32 +108,49 @@ struct Trainer::Impl {
           last_log(begin) {}
     data::Loader loader;
     Decider decider;
-    Means losses, metrics;
     const int64_t first;  // iterations that were done before
     const double begin;   // seconds of the clock
     int64_t last_logged;  // iteration of the last log, and when
     double last_log;
     double waited_at_log = 0;
-    bool validated = true;  // the last validation that was due came to its end
   };
 
   void show_progress(int64_t i, const StepOutput& out, const Loop& loop) {
     const double per_step = (parts.clock() - loop.begin) / double(i - loop.first);
     const int64_t total = settings.training.train_iters;
-    std::string losses;
+    std::string shown;
     for (const auto& name : workspace->loss_names)
-      losses += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
+      shown += fmt::format(" | {} {:.4f}", name, out.losses.at(name));
     const double tokens = double(settings.batch.batch_size * settings.batch.sequence_length);
-    log::progress(fmt::format("step {}/{}{} | {} tokens/s | {} left", i, total, losses,
+    log::progress(fmt::format("step {}/{}{} | {} tokens/s | {} left", i, total, shown,
                               with_commas(tokens / per_step, 0),
                               duration_text(per_step * double(total - i))));
   }
 
-  // False: a signal came.
-  bool validate(const Decisions& decisions, int64_t iteration) {
-    for (const ValidationSet* set : decisions.validate)
-      if (!evaluator->validate(*set, iteration)) return false;
-    return true;
+  // What a signal cuts short, and all after it, stays due.
+  void validate(const std::vector<const ValidationSet*>& sets) {
+    due.clear();
+    for (const ValidationSet* set : sets) {
+      if (!due.empty() || !evaluator->validate(*set, completed))
+        due.push_back(Evaluator::phase(*set));
+    }
+  }
+
+  // What was cut short when the checkpoint was written.
+  void validate_due() {
+    std::vector<const ValidationSet*> sets;
+    for (const ValidationSet& set : settings.training.validation) {
+      const bool has_samples =
+          completed <= settings.training.train_iters && datasets.contains(set.dataset());
+      if (has_samples && std::erase(due, Evaluator::phase(set)) > 0) sets.push_back(&set);
+    }
+    for (const std::string& phase : due) {
+      log::warning(
+          fmt::format("The {} that was interrupted after iteration {} is left out, since "
+                      "this configuration has none there.",
+                      phase, completed));
+    }
+    validate(sets);
   }
 
   void tell_end_by_divergence() {
@@ -154,6 +177,8 @@ struct Trainer::Impl {
     const optim::LossScaler& scaler = workspace->scaler;
     state.scaler = {scaler.type(), scaler.scale(), scaler.growth(), scaler.hysteresis()};
     state.metrics = reporter.published();
+    state.due_evaluations = due;
+    state.since_log = {losses.sums(), metrics.sums(), updater->skipped(), updater->nan()};
     checkpoints->save(state, workspace->store);
     last_saved = completed;
   }
@@ -185,7 +210,7 @@ struct Trainer::Impl {
       profiling.end(i, n, workspace->training_schedule);
     }
     profiling.finish(completed);
-    return ended.value_or(loop.validated ? Outcome::kCompleted : stopped());
+    return ended.value_or(due.empty() ? Outcome::kCompleted : stopped());
   }
 
   // One step and what is due after it. nullopt: the run goes on.
@@ -203,8 +228,8 @@ struct Trainer::Impl {
     tensors->save(fmt::format("train_{}", i));
     if (!update) return Outcome::kDiverged;
     if (update->done) {
-      loop.losses.add(out.losses);
-      loop.metrics.add(out.metrics);
+      losses.add(out.losses);
+      metrics.add(out.metrics);
     }
     completed = i;
     const Decisions decisions = loop.decider.decide(i);
@@ -214,8 +239,8 @@ struct Trainer::Impl {
       log::info(
           fmt::format("Reached training.wall_clock_limit ({} s): stopping after iteration {}.",
                       *settings.training.wall_clock_limit, i));
-    loop.validated = validate(decisions, i);
-    if ((decisions.signal || !loop.validated) && !decisions.last) return stopped();
+    validate(decisions.validate);
+    if ((decisions.signal || !due.empty()) && !decisions.last) return stopped();
     if (decisions.save && checkpoints) save();
     loop.decider.carried_out(decisions);
     if (decisions.stop_is_planned()) return Outcome::kPlannedStop;
@@ -237,8 +262,8 @@ struct Trainer::Impl {
     training.step_time_average_ms = (now - loop.begin) * 1000 / double(i - loop.first);
     training.data_wait_ms = (loop.loader.waited_ms() - loop.waited_at_log) / steps;
     if (parts.run) training.run = parts.run->number();
-    m.losses = loop.losses.take(workspace->loss_names);
-    m.others = loop.metrics.take_all();
+    m.losses = losses.take(workspace->loss_names);
+    m.others = metrics.take_all();
     loop.waited_at_log = loop.loader.waited_ms();
     loop.last_logged = i;
     loop.last_log = now;
@@ -258,6 +283,8 @@ struct Trainer::Impl {
     else if (last_saved != completed)
       saved = updater->diverged_at() > 0 ? ", which is not saved"
                                          : ", nothing is saved since no iteration was done";
+    else if (!due.empty())
+      saved += fmt::format("; the next start does the {} first", fmt::join(due, ", "));
     log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
                           signal_name(stop_signal().load()), completed, saved));
   }
@@ -278,8 +305,11 @@ struct Trainer::Impl {
     const MemoryUse use = reporter.memory.read();
     log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB",
                           with_commas(use.now, 2), with_commas(use.peak, 2)));
+    validate_due();
     Outcome outcome = Outcome::kCompleted;
-    if (completed < t.train_iters) {
+    if (!due.empty()) {
+      outcome = stopped();
+    } else if (completed < t.train_iters) {
       outcome = train_loop();
     } else if (t.train_iters > 0) {
       log::info("Training already completed, nothing to do ...");

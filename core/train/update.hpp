@@ -33,6 +33,13 @@ class Updater {
   // Iterations since they were last taken: without an update, and with a loss that is no number.
   int64_t take_skipped() { return std::exchange(skipped_, 0); }
   int64_t take_nan() { return std::exchange(nan_, 0); }
+  // The same without taking them, for a checkpoint, and back.
+  int64_t skipped() const { return skipped_; }
+  int64_t nan() const { return nan_; }
+  void restore(int64_t skipped, int64_t nan) {
+    skipped_ = skipped;
+    nan_ = nan;
+  }
   // The iteration whose numbers that are none went into the weights, which are not worth saving
   // since; 0: none.
   int64_t diverged_at() const { return diverged_at_; }

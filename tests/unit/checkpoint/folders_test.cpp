@@ -382,6 +382,26 @@ TEST(TrainingState, GoesThroughMetadataUnchanged) {
   EXPECT_EQ(back.metrics, state.metrics);
 }
 
+TEST(TrainingState, RemembersWhatIsUnfinished) {
+  TrainingState state;
+  state.due_evaluations = {"validation", "validation/held_out"};
+  const double third = 1. / 3, nan = std::nan("");
+  state.since_log = {.losses = {{{"loss", third}, {"loss.2", nan}}, 3},
+                     .metrics = {{{"accuracy", 1e-300}}, 2},
+                     .skipped_iters = 4,
+                     .nan_iters = 5};
+  const Node read = config::parse_yaml(config::to_yaml(state.to_node()), "test");
+  const TrainingState back = TrainingState::from_node(read, "here");
+  EXPECT_EQ(back.due_evaluations, state.due_evaluations);
+  EXPECT_EQ(back.since_log.losses.steps, 3);
+  EXPECT_EQ(back.since_log.losses.values.at("loss"), third);
+  EXPECT_TRUE(std::isnan(back.since_log.losses.values.at("loss.2")));
+  EXPECT_EQ(back.since_log.metrics.values.at("accuracy"), 1e-300);
+  EXPECT_EQ(back.since_log.metrics.steps, 2);
+  EXPECT_EQ(back.since_log.skipped_iters, 4);
+  EXPECT_EQ(back.since_log.nan_iters, 5);
+}
+
 TEST(TrainingState, AnOlderCounterWinsWhereItIs) {
   const Node node = config::parse_yaml(
       "{completed_steps: 3, schedules: {Training: {completed_steps: 5}}, optimizer: {current_step: "
@@ -405,6 +425,9 @@ TEST(TrainingState, RefusesCountersThatCannotBe) {
                 away);
   EXPECT_EQ(refuse("{completed_steps: -3, optimizer: {current_step: 0}}"),
             "expected metadata.completed_steps from 0 in exp/3, found -3; " + away);
+  EXPECT_EQ(refuse("{completed_steps: 3, optimizer: {current_step: 3}, since_log: {losses: {steps: "
+                   "-1}}}"),
+            "expected metadata.since_log.losses.steps from 0 in exp/3, found -1; " + away);
   EXPECT_EQ(refuse("{completed_steps: 3, optimizer: {current_step: 4}}"),
             "expected at most as many optimizer updates as completed steps in exp/3, found 4 and "
             "3; " +

@@ -98,7 +98,7 @@ class MemoryFormat : public checkpoint::Format {
   std::unique_ptr<checkpoint::Writer> create(const std::filesystem::path& directory,
                                              const Node& given, int) override {
     metadata = given;
-    write_file(directory / "data", "not looked at");
+    write_file_atomic(directory / "data", "not looked at");
     return std::make_unique<MemoryWriter>(*this);
   }
 
