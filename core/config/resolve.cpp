@@ -151,10 +151,29 @@ class Resolver {
       std::string hint =
           main ? fmt::format("; write {}: {}", join_path(path, main->key), written(*user))
           : user->is_null() ? "; write keys below it, or remove the line"
-                            : "";
+                            : some_keys(declared);
       problem(user->mark, path, fmt::format("is a block, not {}{}", broad_kind(*user), hint));
     }
     return block(declared, empty, path);
+  }
+
+  // "; its keys are a, b", the single values first.
+  static std::string some_keys(const Block& declared) {
+    constexpr size_t kMostShown = 6;
+    std::vector<std::string> values, blocks;
+    for (const Entry& entry : declared.entries) {
+      if (entry.key == kAnyName) continue;
+      if (!entry.field)
+        blocks.push_back(entry.key);
+      else if (!entry.field->derived && entry.field->policy == Policy::kHonoured)
+        values.push_back(entry.key);
+    }
+    values.insert(values.end(), blocks.begin(), blocks.end());
+    if (values.empty()) return "";
+    const bool all = values.size() <= kMostShown;
+    if (!all) values.resize(kMostShown);
+    return fmt::format("; {} {}", all ? "its keys are" : "some of its keys are",
+                       fmt::join(values, ", "));
   }
 
   // A value as it goes into a file.

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "core/base/error.hpp"
 #include "core/config/schema_impl.hpp"
 #include "core/config/value.hpp"
@@ -81,8 +83,9 @@ const Block* Block::named() const {
 }
 
 const Entry* Block::main_key(const Node& value) const {
+  static const std::set<std::string> kMainKeys = {"type", "base", "interval", "path"};
   for (const Entry& entry : entries) {
-    if (!entry.field) continue;
+    if (!entry.field || (!kMainKeys.contains(entry.key) && entry.field->choices.empty())) continue;
     Node converted = value;
     if (check_value(*entry.field, converted).empty()) return &entry;
   }

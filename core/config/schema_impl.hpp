@@ -34,8 +34,8 @@ struct Block {
   const Entry* find(const std::string& key) const;
   // What blocks of the user's own naming hold; null: there is no place for them.
   const Block* named() const;
-  // The first field that takes a value of this kind: what a value written for the block was meant
-  // for.
+  // The field that a value written for the whole block was surely meant for: one of the names that
+  // stand for their block (type, base, interval, path), or one whose choices hold the value.
   const Entry* main_key(const Node& value) const;
 };
 

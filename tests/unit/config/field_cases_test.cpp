@@ -97,6 +97,19 @@ TEST(FieldCases, MisspeltAndMovedKeysAreAllToldWithWhatToWrite) {
             "batch.depth_first_micro_batches");
 }
 
+TEST(FieldCases, AValueInPlaceOfABlockIsTakenForAKeyOnlyWhereThatIsSure) {
+  EXPECT_EQ(error_of("training: 5"),
+            "a.yaml:1: training: is a block, not a number; some of its keys are wall_clock_limit, "
+            "train_iters, test_iters, num_workers, prefetch_factor, recompute_activations");
+  EXPECT_EQ(error_of("data: 5"),
+            "a.yaml:1: data: is a block, not a number; some of its keys are split, format, path, "
+            "data_sample_warn_time_ms, fim, sampling");
+  EXPECT_EQ(error_of("training: {logs: 5, divergence: skip}"),
+            "a.yaml:1: training.logs: is a block, not a number; write training.logs.interval: 5\n"
+            "a.yaml:1: training.divergence: is a block, not a text; write "
+            "training.divergence.policy: skip");
+}
+
 TEST(FieldCases, NamesOfLaterReleasesAreKnownAsSuch) {
   EXPECT_EQ(error_of("training: {evaluators: {v: {interval: 1}}}\nmodel: {base_model: {decoder: "
                      "{num_blocks: 2}}}\n"),

@@ -248,9 +248,12 @@ TEST(Resolve, SaysWhatWasExpectedFoundAndWhatToWrite) {
        "a.env: expected a text for the entry N, found 4; write \"4\" in quotes"},
       {"a: {env: [x]}", "a.env: expected a block of texts, found a list"},
       // blocks
-      {"a: 3", "a: is a block, not a number; write a.count: 3"},
-      {"a: 0.25", "a: is a block, not a number; write a.share: 0.25"},
-      {"a: text", "a: is a block, not a text; write a.name: text"},
+      {"a: 3",
+       "a: is a block, not a number; some of its keys are count, keep, share, style, biases, "
+       "dtype"},
+      {"a: text",
+       "a: is a block, not a text; some of its keys are count, keep, share, style, biases, dtype"},
+      {"a: cosine", "a: is a block, not a text; write a.style: cosine"},
       {"a: null", "a: is a block, not null; write keys below it, or remove the line"},
       {"b: {inner: [1]}", "b.inner: is a block, not a list"},
       // keys of the program's own
@@ -270,7 +273,7 @@ TEST(Resolve, ReportsAllProblemsAtOnceWithTheirLines) {
             "t.yaml:2: a.count: expected an integer from 1 to 9, found the text \"x\"\n"
             "t.yaml:3: a.flag: expected true or false, found the text \"on\"; write true\n"
             "t.yaml:4: a.cuont: unknown key; did you mean a.count?\n"
-            "t.yaml:6: b.inner: is a block, not a number; write b.inner.ignored: 3");
+            "t.yaml:6: b.inner: is a block, not a number");
 }
 
 TEST(Resolve, NamesTheCommandLine) {
