@@ -3,11 +3,13 @@
 // would change results is never ignored.
 #include "config.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 
 namespace fastllm::gpt {
 namespace {
@@ -54,6 +56,13 @@ class Reader {
   void problem(const std::string& path, const std::string& sentence) {
     if (!problems_.empty()) problems_ += '\n';
     problems_ += path + ": " + sentence;
+    wrong_.insert(path);
+  }
+  // A rule between keys is judged only where each of them is right by itself: a value in place of a
+  // wrong one would break it without the user's doing.
+  bool right(std::initializer_list<const char*> paths) const {
+    return std::none_of(paths.begin(), paths.end(),
+                        [&](const char* path) { return wrong_.contains(path); });
   }
 
   int64_t size(const std::string& path) {
@@ -121,28 +130,32 @@ class Reader {
     config_.hidden = size("transformer.hidden_size");
     config_.heads = size("transformer.num_attention_heads");
     config_.groups = size("transformer.head_groups");
-    if (config_.heads % config_.groups != 0) {
+    const char *hidden = "transformer.hidden_size", *heads = "transformer.num_attention_heads",
+               *groups = "transformer.head_groups", *width = "transformer.kv_channels";
+    if (right({heads, groups}) && config_.heads % config_.groups != 0) {
       problem("transformer.head_groups", "expected a divisor of num_attention_heads (" +
                                              std::to_string(config_.heads) + "), found " +
                                              std::to_string(config_.groups));
     }
-    if (node_.size("transformer.kv_channels") < 0 && config_.hidden % config_.heads != 0) {
-      problem("transformer.kv_channels", "expected hidden_size (" + std::to_string(config_.hidden) +
-                                             ") to be a multiple of num_attention_heads (" +
-                                             std::to_string(config_.heads) +
-                                             ") when no value is given; give one");
+    if (node_.size(width) < 0 && !right({hidden, heads})) {
+      wrong_.insert(width);  // follows from the two
+      config_.head_width = 1;
+    } else if (node_.size(width) < 0 && config_.hidden % config_.heads != 0) {
+      problem(width, "expected hidden_size (" + std::to_string(config_.hidden) +
+                         ") to be a multiple of num_attention_heads (" +
+                         std::to_string(config_.heads) + ") when no value is given; give one");
       config_.head_width = 1;
     } else {
-      config_.head_width = size_or("transformer.kv_channels", config_.hidden / config_.heads,
-                                   "hidden_size / num_attention_heads");
+      config_.head_width =
+          size_or(width, config_.hidden / config_.heads, "hidden_size / num_attention_heads");
     }
-    if (config_.heads * config_.head_width > kLargestSize) {
+    if (right({heads, width}) && config_.heads * config_.head_width > kLargestSize) {
       problem("transformer.num_attention_heads",
               "expected num_attention_heads times kv_channels to be at most " +
                   std::to_string(kLargestSize) + ", found " + std::to_string(config_.heads) +
                   " times " + std::to_string(config_.head_width));
     }
-    if (2 * config_.groups * config_.head_width > kLargestSize) {
+    if (right({groups, width}) && 2 * config_.groups * config_.head_width > kLargestSize) {
       problem("transformer.head_groups",
               "expected twice head_groups times kv_channels to be at most " +
                   std::to_string(kLargestSize) + ", found twice " + std::to_string(config_.groups) +
@@ -209,7 +222,7 @@ class Reader {
     // With a base of 1 all pairs turn alike, and yarn, which divides by its logarithm, has no
     // meaning.
     rotary.theta = above("theta", rotary.kind == RotaryKind::kYarn ? 1 : 0);
-    if (config_.head_width % 2 != 0) {
+    if (right({"transformer.kv_channels"}) && config_.head_width % 2 != 0) {
       problem("transformer.kv_channels",
               "expected an even number, since rotary embeddings turn pairs, found " +
                   std::to_string(config_.head_width));
@@ -230,7 +243,9 @@ class Reader {
     auto& rotary = config_.rotary;
     rotary.low_frequency_factor = above("low_frequency_factor", 0);
     rotary.high_frequency_factor = above("high_frequency_factor", 0);
-    if (rotary.low_frequency_factor >= rotary.high_frequency_factor) {
+    if (right({"transformer.rotary.low_frequency_factor",
+               "transformer.rotary.high_frequency_factor"}) &&
+        rotary.low_frequency_factor >= rotary.high_frequency_factor) {
       problem("transformer.rotary.low_frequency_factor",
               "expected less than high_frequency_factor (" + number(rotary.high_frequency_factor) +
                   "), found " + number(rotary.low_frequency_factor));
@@ -240,25 +255,26 @@ class Reader {
     auto& rotary = config_.rotary;
     rotary.beta_fast = above("beta_fast", 0);
     rotary.beta_slow = above("beta_slow", 0);
-    if (rotary.beta_slow > rotary.beta_fast) {
+    if (right({"transformer.rotary.beta_fast", "transformer.rotary.beta_slow"}) &&
+        rotary.beta_slow > rotary.beta_fast) {
       problem("transformer.rotary.beta_slow", "expected at most beta_fast (" +
                                                   number(rotary.beta_fast) + "), found " +
                                                   number(rotary.beta_slow));
     }
     rotary.attention_factor = node_.optional<double>("transformer.rotary.attention_factor")
                                   .value_or(0.1 * std::log(rotary.scale_factor) + 1);
-    if (!(rotary.attention_factor > 0)) {
+    const bool given = node_.optional<double>("transformer.rotary.attention_factor").has_value();
+    if ((given || right({"transformer.rotary.scale_factor"})) && !(rotary.attention_factor > 0)) {
       problem("transformer.rotary.attention_factor",
               "expected a number above 0, found " + number(rotary.attention_factor) +
-                  (node_.optional<double>("transformer.rotary.attention_factor")
-                       ? ""
-                       : " = 0.1 ln(scale_factor) + 1, since no value is given; give one"));
+                  (given ? "" : " = 0.1 ln(scale_factor) + 1, since no value is given; give one"));
     }
   }
 
   void read_mlp() {
     config_.gated = node_.get<bool>("transformer.gated");
-    config_.ffn = size_or("transformer.ffn_hidden_size", 4 * config_.hidden, "4 hidden_size");
+    if (node_.size("transformer.ffn_hidden_size") >= 0 || right({"transformer.hidden_size"}))
+      config_.ffn = size_or("transformer.ffn_hidden_size", 4 * config_.hidden, "4 hidden_size");
     auto activation = node_.optional<std::string>("transformer.activation_type");
     if (!activation) {
       activation = config_.gated ? "silu" : "gelu";
@@ -307,7 +323,7 @@ class Reader {
     const std::string path = "prediction_loss_coefficient";
     const auto coefficients = node_.reals(path);
     if (coefficients.empty()) return;  // null, or nothing in it
-    if (int64_t(coefficients.size()) != config_.prediction_heads) {
+    if (right({"prediction_heads"}) && int64_t(coefficients.size()) != config_.prediction_heads) {
       problem(path, "expected one number for each of the " +
                         std::to_string(config_.prediction_heads) + " prediction_heads, found " +
                         std::to_string(coefficients.size()));
@@ -322,10 +338,14 @@ class Reader {
   Init read_init(const std::string& prefix, const std::string& suffix, double deviation,
                  double maximum, double minimum) {
     Init init;
+    const auto given = [&](const char* key) {
+      return node_.optional<double>(prefix + key + suffix).has_value();
+    };
+    const bool own_bounds = given("init_method_max") || given("init_method_min");
     init.deviation = real_or(prefix + "init_method_std" + suffix, deviation);
     init.maximum = real_or(prefix + "init_method_max" + suffix, maximum);
     init.minimum = real_or(prefix + "init_method_min" + suffix, minimum);
-    if (init.minimum > init.maximum) {
+    if (own_bounds && init.minimum > init.maximum) {  // taken over, they were judged before
       problem(prefix + "init_method_min" + suffix, "expected at most init_method_max" + suffix +
                                                        " (" + number(init.maximum) + "), found " +
                                                        number(init.minimum));
@@ -452,6 +472,7 @@ class Reader {
   sdk::Config node_;
   GptConfig config_;
   std::string problems_;
+  std::set<std::string> wrong_;  // keys that a problem was told of, or that follow from such a one
 };
 
 }  // namespace

@@ -16,24 +16,25 @@ uint64_t modulo_2_64(const std::string& digits) {
 }
 
 // How many data-parallel ranks the others leave. Bounds of the three sizes are 2^20, so products
-// fit.
-void divide_ranks(Reader& reader, DistributedSettings& ranks) {
+// fit. False: they do not divide the ranks.
+bool divide_ranks(Reader& reader, DistributedSettings& ranks) {
   const int64_t model_parallel = ranks.tensor_parallel * ranks.pipeline_parallel;
   if (ranks.world_size % model_parallel != 0) {
     reader.problems.add(
         kAt + "world_size",
         fmt::format("expected a multiple of tensor_parallel times pipeline_parallel = {}, found {}",
                     model_parallel, ranks.world_size));
-    return;
+    return false;
   }
   ranks.data_parallel = ranks.world_size / model_parallel;
   if (ranks.data_parallel % ranks.sequence_data_parallel != 0) {
     reader.problems.add(kAt + "sequence_data_parallel",
                         fmt::format("expected a divisor of the {} data-parallel ranks, found {}",
                                     ranks.data_parallel, ranks.sequence_data_parallel));
-    return;
+    return false;
   }
   ranks.batch_data_parallel = ranks.data_parallel / ranks.sequence_data_parallel;
+  return true;
 }
 
 void check_ranks(Reader& reader, DistributedSettings& ranks) {
@@ -42,7 +43,7 @@ void check_ranks(Reader& reader, DistributedSettings& ranks) {
         kAt + "rank", fmt::format("expected less than model.distributed.world_size ({}), found {}",
                                   ranks.world_size, ranks.rank));
   }
-  divide_ranks(reader, ranks);
+  if (!divide_ranks(reader, ranks)) return;
   if (ranks.local_world_size % ranks.tensor_parallel != 0) {
     reader.problems.add(kAt + "local_world_size",
                         fmt::format("expected a multiple of tensor_parallel ({}), found {}",

@@ -104,6 +104,14 @@ void check_formats(Reader& reader) {
 }
 
 void check_sizes(Reader& reader, const TrainingSettings& training, const BatchSettings& batch) {
+  if (int64_t tokens = 0;
+      __builtin_mul_overflow(batch.batch_size, batch.sequence_length, &tokens)) {
+    reader.problems.add(
+        "batch", fmt::format("expected a number of tokens in a batch that fits in 64 bits, found "
+                             "{} samples of {} tokens; make one of them smaller",
+                             batch.batch_size, batch.sequence_length));
+    return;
+  }
   bool any = check_steps(reader, "training.train_iters", training.train_iters, batch);
   any |= check_steps(reader, "training.test_iters", training.test_iters, batch);
   for (const ValidationSet& set : training.validation) {
