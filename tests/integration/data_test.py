@@ -98,6 +98,13 @@ class DataKinds(HostTest):
         self.assertNotEqual(self.losses(self.memmap())[0], legacy)
         self.assertEqual(self.losses(data__path=str(self.data), data__split=[1], data__fim={"rate": 0})[0], legacy)
 
+    def test_an_order_that_fits_no_memory_is_refused_beforehand(self):
+        definition = {"type": "sampled", "dataset": self.memmap(), "sampling": {"shuffle": "full"}}
+        self.error(definition, "with shuffle full the order of", "shuffle by epoch (data.sampling.shuffle: epoch",
+                   training__train_iters=10**13)
+        arguments = self.tiny_arguments(iterations=10**13, data__path=str(self.data), data__split=[1], data__datasets={})
+        self.assert_error(run_host(*arguments), "the legacy order of dataset", "shuffle by epoch (data.sampling.shuffle: epoch")
+
     def test_masked_labels_leave_the_loss_of_the_others(self):
         # All labels but one in eight are masked. They count for nothing: the loss of the first step stays near log(64).
         spans = [[[i + 1, i + 8] for i in range(0, len(d) - 8, 8)] for d in self.documents]

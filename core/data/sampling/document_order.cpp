@@ -10,14 +10,12 @@
 #include <vector>
 
 #include "core/base/error.hpp"
-#include "core/base/log.hpp"
 #include "core/data/sampling/random.hpp"
 
 namespace fastllm::data {
 namespace {
 
 constexpr uint64_t kEpochSeedStep = 571;
-constexpr int64_t kManyDocuments = 100'000'000;  // their order alone takes some 400 MB
 constexpr uint64_t kNarrow = uint64_t(1) << 32;  // numbers below fit uint32_t
 
 constexpr std::pair<const char*, Shuffle> kShuffles[] = {
@@ -79,18 +77,19 @@ DocumentOrder::DocumentOrder(IndexedPointer dataset, const Options& options)
       run_tokens_(dataset_->num_tokens()) {
   const Shuffle shuffle = options_.shuffle;
   const bool across = shuffle == Shuffle::kFull || shuffle == Shuffle::kLegacy;
-  if (across && (__builtin_mul_overflow(documents_, options_.epochs, &run_length_) ||
-                 __builtin_mul_overflow(dataset_->num_tokens(), options_.epochs, &run_tokens_) ||
-                 run_length_ > int64_t(1) << 40)) {
+  memory_ = {.dataset = dataset_->name(),
+             .shuffle = shuffle_name(shuffle),
+             .documents = documents_,
+             .epochs = across ? options_.epochs : 1,
+             .samples = options_.ordered_samples};
+  if (shuffle != Shuffle::kDisabled) memory_.announce(options_.memory_limit);
+  if (!across) return;
+  if (__builtin_mul_overflow(documents_, options_.epochs, &run_length_) ||
+      __builtin_mul_overflow(dataset_->num_tokens(), options_.epochs, &run_tokens_)) {
     throw Error(Status::kInvalid,
-                fmt::format("expected an order of documents that fits the memory, found {} "
-                            "documents times {} epochs of dataset {}; shuffle by epoch",
-                            documents_, options_.epochs, dataset_->name()));
-  }
-  if (run_length_ > kManyDocuments && shuffle != Shuffle::kDisabled) {
-    log::warning(fmt::format("shuffling {} documents of dataset {} takes a while and {} MB",
-                             run_length_, dataset_->name(),
-                             run_length_ * (run_length_ > int64_t(kNarrow) ? 8 : 4) / 1'000'000));
+                fmt::format("expected fewer than 2^63 tokens over all epochs, found {} epochs of "
+                            "dataset {} of {} tokens; shuffle by epoch",
+                            options_.epochs, dataset_->name(), dataset_->num_tokens()));
   }
 }
 
@@ -105,7 +104,7 @@ std::shared_ptr<const DocumentRun> DocumentOrder::run(int64_t number) const {
   }
   std::lock_guard building(entry->mutex);
   if (!entry->run) {
-    entry->run = std::make_shared<const DocumentRun>(build(number));
+    entry->run = memory_.guard([&] { return std::make_shared<const DocumentRun>(build(number)); });
     make_room(entry->run->memory_bytes());
   }
   return entry->run;

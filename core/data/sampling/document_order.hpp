@@ -12,6 +12,7 @@
 
 #include "core/data/indexed.hpp"
 #include "core/data/sampling/document_run.hpp"
+#include "core/data/sampling/order_memory.hpp"
 
 namespace fastllm::data {
 
@@ -34,8 +35,10 @@ class DocumentOrder {
     uint64_t seed = 0;
     int64_t epochs = 1;             // for orders across epochs
     bool last_epoch_apart = false;  // legacy alone
+    int64_t ordered_samples = 0;    // legacy alone: samples that have an order, too
+    uint64_t memory_limit = fastllm::memory_limit();  // bytes that there are
   };
-  // Throws Error(kInvalid) when an order across epochs is too long for any memory.
+  // Tells what a long order takes in memory; an Error when that is too much.
   DocumentOrder(IndexedPointer dataset, const Options& options);
 
   int64_t run_length() const { return run_length_; }  // documents
@@ -53,6 +56,7 @@ class DocumentOrder {
 
   IndexedPointer dataset_;
   Options options_;
+  OrderMemory memory_;
   int64_t documents_ = 0;
   int64_t run_length_ = 0, run_tokens_ = 0;
 

@@ -6,12 +6,6 @@
 #include "core/base/error.hpp"
 
 namespace fastllm::data {
-namespace {
-
-constexpr int64_t kStride = 32;  // documents a lookup walks at most
-
-}  // namespace
-
 DocumentRun::DocumentRun(const IndexedDataset& dataset) : length_(dataset.num_documents()) {
   count_tokens(dataset);
 }

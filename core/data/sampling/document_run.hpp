@@ -14,6 +14,7 @@ namespace fastllm::data {
 
 class DocumentRun {
  public:
+  static constexpr int64_t kStride = 32;  // documents a lookup walks at most
   // All documents of the dataset in their own order.
   explicit DocumentRun(const IndexedDataset& dataset);
   // In the given order; a document may come several times.

@@ -35,21 +35,22 @@ class LegacyOrder {
       throw Error(
           Status::kInvalid,
           fmt::format("expected at most {} documents over all epochs and {} samples for the legacy "
-                      "order of dataset {}, found {} documents, {} epochs and {} samples; shuffle "
-                      "by epoch",
+                      "order of dataset {}, found {} documents, {} epochs and {} samples; {}",
                       std::numeric_limits<int32_t>::max(), std::numeric_limits<uint32_t>::max(),
-                      dataset.name(), documents_, epochs_, options.num_samples));
+                      dataset.name(), documents_, epochs_, options.num_samples, kShorterOrder));
     }
     main_ = std::max<int64_t>((epochs_ - 1) * tokens - predicted, 0) / options.sequence_length;
     auto per_epoch = double((tokens - predicted) / options.sequence_length);
+    memory_ = {dataset.name(), shuffle_name(Shuffle::kLegacy), documents_, epochs_, samples_};
     last_epoch_apart_ = epochs_ > 1 && double(options.num_samples - main_) < 0.8 * per_epoch;
   }
 
   bool last_epoch_apart() const { return last_epoch_apart_; }
+  int64_t samples() const { return samples_; }
 
   // The number in the stream of sample `index`.
   int64_t in_stream(int64_t index) const {
-    std::call_once(built_, [this] { build(); });
+    std::call_once(built_, [this] { memory_.guard([this] { build(); }); });
     return order_[size_t(index)];
   }
 
@@ -67,6 +68,7 @@ class LegacyOrder {
 
   int64_t documents_, epochs_;
   uint64_t seed_;
+  OrderMemory memory_;
   int64_t samples_ = 0, main_ = 0;
   bool last_epoch_apart_ = false;
   mutable std::once_flag built_;
@@ -82,7 +84,8 @@ class Stream final : public DocumentSamples {
         order_(this->dataset(), {.shuffle = options.shuffle,
                                  .seed = options.seed,
                                  .epochs = epochs,
-                                 .last_epoch_apart = legacy_ && legacy_->last_epoch_apart()}) {}
+                                 .last_epoch_apart = legacy_ && legacy_->last_epoch_apart(),
+                                 .ordered_samples = legacy_ ? legacy_->samples() : 0}) {}
 
   void get(int64_t index, Sample& sample) const override {
     empty_lists(sample);

@@ -249,7 +249,7 @@ TEST(Sampling, RefusesWhatCannotBeSampled) {
                   [&] {
                     make_sampled(documents, {INT64_MAX / 16, 5, 0, Shuffle::kFull});
                   },
-                  Status::kInvalid),
+                  Status::kOutOfMemory),
               HasSubstr("shuffle by epoch"));
   EXPECT_THAT(message_of(
                   [&] {
