@@ -24,12 +24,18 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kSpace) - begin + 1);
 }
 
-std::vector<fs::path> listed(const fs::path& folder, std::string_view lines) {
+std::vector<fs::path> listed(const fs::path& index, std::string_view lines) {
   std::vector<fs::path> prefixes;
-  while (!lines.empty()) {
+  for (int number = 1; !lines.empty(); ++number) {
     size_t end = std::min(lines.find('\n'), lines.size());
-    if (std::string_view line = trimmed(lines.substr(0, end)); !line.empty())
-      prefixes.push_back(folder / line);
+    const std::string_view line = trimmed(lines.substr(0, end));
+    if (line.find('\0') != std::string_view::npos) {  // no path of any system holds one
+      throw Error(Status::kInvalid,
+                  fmt::format("{}:{}: expected a prefix without the character \\0, found one that "
+                              "holds it; write the list as plain text, one prefix a line",
+                              index.string(), number));
+    }
+    if (!line.empty()) prefixes.push_back(index.parent_path() / line);
     lines.remove_prefix(std::min(end + 1, lines.size()));
   }
   return prefixes;
@@ -60,7 +66,7 @@ std::vector<fs::path> memmap_prefixes(const fs::path& folder) {
   const fs::path index = folder / "index.txt";
   const bool has_index = path_exists(index);
   std::vector<fs::path> prefixes =
-      has_index ? listed(folder, read_file(index, kMostIndexBytes)) : found(folder);
+      has_index ? listed(index, read_file(index, kMostIndexBytes)) : found(folder);
   if (prefixes.empty()) {
     throw Error(Status::kInvalid,
                 fmt::format("expected {} in {}, found none; check the path",

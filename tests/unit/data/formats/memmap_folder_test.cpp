@@ -43,6 +43,15 @@ TEST_F(MemmapFolder, TakesTheOrderOfItsIndex) {
   EXPECT_THAT(names(), ElementsAre("z", "sub/b", "a"));
 }
 
+TEST_F(MemmapFolder, AnIndexWithAPathThatNoSystemHasIsToldByItsLine) {
+  touch("index.txt", std::string("a\nb\0c\n", 6));
+  EXPECT_EQ(
+      message_of([&] { names(); }, Status::kInvalid),
+      (folder.path() / "index.txt").string() +
+          ":2: expected a prefix without the character \\0, found one that holds it; write the "
+          "list as plain text, one prefix a line");
+}
+
 // Lengths add up, and documents follow in the order of the files.
 TEST_F(MemmapFolder, FourFilesAreJoined) {
   std::vector<std::vector<int64_t>> documents;
