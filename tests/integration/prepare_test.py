@@ -40,6 +40,17 @@ def read_shard(prefix):
 
 
 class Prepare(HostTest):
+    def test_a_summary_that_cannot_be_written_does_not_hide_the_dataset(self):
+        text = self.folder / "a.txt"
+        text.write_text("abc")
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([str(support.HOST), "prepare", "--output", str(self.folder / "out"), str(text)], stdout=full,
+                                    stderr=subprocess.PIPE, text=True, env=support.environment())
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(result.stderr, f"error: the dataset is complete at {self.folder / 'out'}, only its summary could not be "
+                                        "written to standard output; use the dataset, and send the output elsewhere next time\n")
+        self.assertEqual(self.documents(), [{"ids": [256, *b"abc", 257], "spans": []}])
+
     def prepare(self, *arguments, output="out", **env):
         return run_host("prepare", "--output", self.folder / output, *arguments, **env)
 

@@ -145,6 +145,13 @@ int run_prepare(const Options& options) {
                         mib_text(report.input_bytes), report.shards.size()));
   for (const auto& file : report.configurations)
     log::info("Use it with {type: file, path: " + file.string() + "}");
+  if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
+    throw Error(Status::kUnavailable,
+                fmt::format("the dataset is complete at {}, only its summary could not be written "
+                            "to standard output; use the dataset, and send the output elsewhere "
+                            "next time",
+                            prepare.output_path.string()));
+  }
   return kDone;
 }
 
