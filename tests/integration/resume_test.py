@@ -104,7 +104,7 @@ class Resume(HostTest):
 
     def test_terminate_in_a_validation(self):
         # So many steps that the signal, sent when the line before the validation is out, comes in its middle.
-        self.changes["training.validation"] = {"interval": 3, "iterations": 400}
+        self.changes["training.validation"] = {"interval": 3, "iterations": 80}
         whole, experiment, short = self.folder / "whole", self.folder / "validating", "training.train_iters=4"
         self.assert_ok(run_host(*self.arguments(whole), short))
         self.assertEqual(self.stop_at(experiment, 3, signal.SIGTERM, more=[short])[0], 3)
