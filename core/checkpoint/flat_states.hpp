@@ -5,6 +5,7 @@
 
 #include <fastllm/plugin.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct FlatState {
   int64_t element_bytes() const { return flat->dtype.bits / 8; }
   char* bytes() const { return static_cast<char*>(flat->data) + flat->byte_offset; }
 };
+
+// Waits until all ranks of a world are at the same place, such as "saving iteration 100".
+using Meet = std::function<void(const std::string& place)>;
 
 struct FlatStates {
   const shard::Layout* layout = nullptr;

@@ -304,11 +304,14 @@ void check_parameters(const LoadRequest& request, const Stored& stored, LoadResu
 LoadResult load(const LoadRequest& request) {
   if (request.verify_checksums) {
     if (const auto manifest = read_manifest(request.path))
-      verify_checksums(request.path, *manifest);
-    else
+      verify_checksums(request.path, *manifest, request.meet ? request.states.rank : 0,
+                       request.meet ? request.states.layout->world().size() : 1);
+    else if (request.states.rank == 0)
       log::warning(fmt::format("{} has no {}: its content cannot be verified",
                                request.path.string(), kManifestName));
   }
+  if (request.meet)
+    request.meet(fmt::format("loading {}: its files are whole", request.path.string()));
   const std::unique_ptr<Reader> reader = request.format.open(request.path);
   LoadResult result;
   result.metadata = reader->metadata();

@@ -23,6 +23,9 @@ struct LoadRequest {
   const ModelIdentity& model;
   const fastllm_stages* stages = nullptr;  // to compare worlds; null: always by name
   bool verify_checksums = true;            // against manifest.json, where there is one
+  // Of the ranks of states.layout, which all load: each verifies some of the files. Null: this one
+  // verifies all.
+  Meet meet = {};
 };
 
 struct LoadResult {

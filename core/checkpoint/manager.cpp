@@ -39,12 +39,17 @@ CheckpointManager::CheckpointManager(ManagerOptions options)
     options_.base = options_.experiment_dir / "checkpoint";
     if (!path_exists(options_.base) && path_exists(older)) options_.base = older;
   }
+  if (options_.rank != 0) return;
   remove_leftovers(aside_);
   remove_leftovers(options_.base / ".saving");
 }
 
 std::optional<Found> CheckpointManager::find_latest() const {
   return checkpoint::find_latest(options_.base);
+}
+
+Found CheckpointManager::named(int64_t iteration) const {
+  return {iteration, options_.base / std::to_string(iteration)};
 }
 
 TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& store,
@@ -55,7 +60,8 @@ TrainingState CheckpointManager::load(const Found& checkpoint, shard::Store& sto
                                               .states = states_of(store),
                                               .model = options_.model,
                                               .stages = options_.stages,
-                                              .verify_checksums = options_.verify_checksums});
+                                              .verify_checksums = options_.verify_checksums,
+                                              .meet = options_.meet});
   store.invalidate();
   const TrainingState state = state_of(result.metadata, checkpoint);
   if (state.scaler.type != scaler_type) {
@@ -88,11 +94,13 @@ fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store
                       .base = options_.base,
                       .iteration = state.completed_steps,
                       .aside = aside_,
-                      .read_back = options_.read_back};
+                      .read_back = options_.read_back,
+                      .meet = options_.meet};
   if (!options_.provenance.is_null())
     request.extra_files[kProvenanceName] = config::to_yaml(options_.provenance);
   const fs::path path = checkpoint::save(request);
   log::info(fmt::format("Saved {} to {}", name, path.string()));
+  if (options_.rank != 0) return path;
   try {
     write_file_atomic(options_.experiment_dir / "latest",
                       fmt::format("{}\n", state.completed_steps));

@@ -40,6 +40,8 @@ struct ManagerOptions {
   config::Node provenance;       // Provenance::to_node(), kept in every checkpoint; null: none
   bool verify_checksums = true;  // when loading
   bool read_back = true;         // when saving
+  int rank = 0;                  // the folder is rank 0's to tidy up
+  Meet meet = {};                // of all ranks; null: one rank
 };
 
 class CheckpointManager {
@@ -52,6 +54,8 @@ class CheckpointManager {
   // The newest complete checkpoint; warns about newer incomplete ones. nullopt: a fresh start. Only
   // incomplete ones: Error.
   std::optional<Found> find_latest() const;
+  // The place of that one.
+  Found named(int64_t iteration) const;
 
   // Weights, optimizer state and counters. Logs what changed since the checkpoint was made, and
   // parameters whose optimizer state starts at zero. completed_steps must equal the folder's
@@ -59,6 +63,7 @@ class CheckpointManager {
   TrainingState load(const Found& checkpoint, shard::Store& store,
                      const std::string& scaler_type = "NoopGradScaler");
 
+  // All ranks call, for this and for load().
   // Saves under the number state.completed_steps, notes it in {experiment_dir}/latest (a hint,
   // never read), then deletes what the keep rule names. Error: nothing is left behind and older
   // checkpoints are untouched.

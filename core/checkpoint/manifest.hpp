@@ -24,8 +24,9 @@ std::vector<ManifestEntry> make_manifest(const std::filesystem::path& directory)
 std::string manifest_text(const std::vector<ManifestEntry>& entries);
 // nullopt: there is none. Damaged: Error.
 std::optional<std::vector<ManifestEntry>> read_manifest(const std::filesystem::path& directory);
-// Compares every file's checksum; Error names the first that differs.
+// Compares the checksum of every file that is this part's of so many; Error names the first that
+// differs.
 void verify_checksums(const std::filesystem::path& directory,
-                      const std::vector<ManifestEntry>& entries);
+                      const std::vector<ManifestEntry>& entries, int part = 0, int parts = 1);
 
 }  // namespace fastllm::checkpoint

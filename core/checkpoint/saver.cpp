@@ -24,6 +24,8 @@
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/placement.hpp"
 #include "core/checkpoint/tensor_view.hpp"
+#include "core/distributed/communicator.hpp"
+#include "core/distributed/failure.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -180,7 +182,9 @@ void publish(const fs::path& finished, const fs::path& target) {
 
 int64_t bytes_to_save(const FlatStates& states) {
   int64_t bytes = kOverheadBytes;
-  for (const FlatState& state : states.states) bytes += state.elements() * state.element_bytes();
+  for (const FlatState& state : states.states)
+    for (int rank = 0; rank < states.layout->world().size(); ++rank)
+      bytes += states.layout->state_elements(rank, state.name) * state.element_bytes();
   return bytes;
 }
 
@@ -204,41 +208,116 @@ void remove_leftovers(const fs::path& aside) {
   }
 }
 
-fs::path save(const SaveRequest& request) {
-  const std::string what =
-      fmt::format("saving iteration {} in {}", request.iteration, request.base.string());
-  const int64_t needed = bytes_to_save(request.states);
-  const fs::path target = request.base / std::to_string(request.iteration);
-  try {
-    make_directories(request.base);
-    make_directories(request.aside);
-    const fs::path aside = aside_on_same_filesystem(request.base, request.aside);
+namespace {
+
+// One save by one rank, in steps between which all ranks meet.
+class Saving {
+ public:
+  // what: for those who wait for a rank.
+  Saving(const SaveRequest& request, const std::string& what)
+      : request_(request),
+        what_(what),
+        main_(request.states.rank == 0),
+        target_(request.base / std::to_string(request.iteration)) {}
+
+  fs::path run() {
+    require_parallel();
+    if (main_) open();
+    meet("the unfinished folder");
+    if (!main_) find_folder();
+    write();
+    if (request_.read_back) read_back_samples(request_, directory_);
+    meet("what was written");
+    if (main_) publish_all();
+    meet("the finished checkpoint");
+    return target_;
+  }
+
+ private:
+  void meet(const char* place) const {
+    if (request_.meet) request_.meet(fmt::format("{}: {}", what_, place));
+  }
+
+  void require_parallel() const {
+    if (request_.states.layout->world().size() == 1 ||
+        (request_.format.caps() & FASTLLM_CAN_PARALLEL))
+      return;
+    throw Error(Status::kInvalid,
+                fmt::format("expected a checkpoint format that several ranks can write at once, "
+                            "found {}, which cannot; use distributed, or one rank",
+                            request_.format.type()));
+  }
+
+  std::string name() const {
+    return fmt::format("{}-{}", request_.base.filename().string(), request_.iteration);
+  }
+
+  void open() {
+    const int64_t needed = bytes_to_save(request_.states);
+    make_directories(request_.base);
+    make_directories(request_.aside);
+    const fs::path aside = aside_on_same_filesystem(request_.base, request_.aside);
     remove_leftovers(aside);
-    if (const auto free = free_bytes(request.base); free && *free < needed) {
+    if (const auto free = free_bytes(request_.base); free && *free < needed) {
       throw Error(Status::kUnavailable, fmt::format("expected room for {}, found {} free; free "
                                                     "some, or choose another run.experiment_dir",
                                                     bytes_text(needed), bytes_text(*free)));
     }
-    UnfinishedDirectory unfinished(
-        aside / fmt::format("{}-{}", request.base.filename().string(), request.iteration));
-    const fs::path& directory = unfinished.path();
-    Node metadata = request.metadata;
-    metadata.set_child("format", Node::text(request.format.type()));
+    unfinished_.emplace(aside / name());
+    directory_ = unfinished_->path();
+  }
+
+  void find_folder() {
+    directory_ = aside_on_same_filesystem(request_.base, request_.aside) / name();
+    if (fs::is_directory(directory_)) return;
+    throw Error(Status::kUnavailable,
+                fmt::format("expected {}, which rank 0 made, found no such folder; choose a "
+                            "run.experiment_dir that is the same folder for all ranks",
+                            directory_.string()));
+  }
+
+  void write() {
+    Node metadata = request_.metadata;
+    metadata.set_child("format", Node::text(request_.format.type()));
     Node& shards = metadata.set_child("shards", Node::list());
-    for (const FlatState& state : request.states.states) shards.append(Node::text(state.name));
-    {
-      const std::unique_ptr<Writer> writer =
-          request.format.create(directory, metadata, request.states.rank);
-      write_states(request, *writer);
-      writer->finish(true);
-    }
-    for (const auto& [name, content] : request.extra_files)
-      write_file_atomic(directory / name, content);
-    if (request.read_back) read_back_samples(request, directory);
-    write_file_atomic(directory / kManifestName, manifest_text(make_manifest(directory)));
-    write_file_atomic(directory / kOkName, "");
-    sync_path(directory);
-    publish(directory, target);
+    for (const FlatState& state : request_.states.states) shards.append(Node::text(state.name));
+    const std::unique_ptr<Writer> writer =
+        request_.format.create(directory_, metadata, request_.states.rank);
+    write_states(request_, *writer);
+    if (!main_) writer->finish(true);
+    meet("the files of all ranks but the first");
+    if (main_) writer->finish(true);
+    meet("the files of all ranks");
+  }
+
+  void publish_all() {
+    for (const auto& [name, content] : request_.extra_files)
+      write_file_atomic(directory_ / name, content);
+    write_file_atomic(directory_ / kManifestName, manifest_text(make_manifest(directory_)));
+    write_file_atomic(directory_ / kOkName, "");
+    sync_path(directory_);
+    publish(directory_, target_);
+  }
+
+  const SaveRequest& request_;
+  const std::string& what_;
+  const bool main_;
+  const fs::path target_;
+  std::optional<UnfinishedDirectory> unfinished_;  // of rank 0
+  fs::path directory_;
+};
+
+}  // namespace
+
+fs::path save(const SaveRequest& request) {
+  const std::string what =
+      fmt::format("saving iteration {} in {}", request.iteration, request.base.string());
+  try {
+    return Saving(request, what).run();
+  } catch (const distributed::PeerFailure&) {
+    throw;  // not ours
+  } catch (const distributed::CommunicationError&) {
+    throw;
   } catch (Error& e) {
     const auto free = free_bytes(request.base);
     std::string text = e.what();
@@ -249,14 +328,13 @@ fs::path save(const SaveRequest& request) {
           "; {} are needed in all, {} are free now that the unfinished save is removed; free some, "
           "or choose another "
           "run.experiment_dir",
-          bytes_text(needed), bytes_text(*free));
+          bytes_text(bytes_to_save(request.states)), bytes_text(*free));
     }
     throw Error(e.status(), what + ": " + text);
   } catch (const fs::filesystem_error& e) {
     throw Error(Status::kUnavailable, fmt::format("{}: cannot work on {}: {}", what,
                                                   e.path1().string(), e.code().message()));
   }
-  return target;
 }
 
 }  // namespace fastllm::checkpoint

@@ -1,6 +1,7 @@
 // A checkpoint is complete or absent. Files are written aside on the same file system, synced,
 // listed with checksums, read back in samples, marked `ok`, synced, and only then given their name.
-// A kill at any moment leaves the older ones newest.
+// A kill at any moment leaves the older ones newest. Several ranks write into one folder, each its own
+// states; rank 0 does the rest.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct SaveRequest {
       aside;  // for what is not finished: {experiment}/.saving. Nothing else may live in it
   std::map<std::string, std::string> extra_files = {};  // name -> content: provenance.yaml
   bool read_back = true;  // compares samples of the written files with memory
+  Meet meet = {};         // of the ranks of states.layout, which all save; null: one rank
 };
 
 // Returns the checkpoint's folder. A leftover of that name without `ok` gives way, with a warning.
@@ -32,7 +34,7 @@ struct SaveRequest {
 // free.
 std::filesystem::path save(const SaveRequest& request);
 
-// Bytes the states take in files.
+// Bytes the states of all ranks take in files.
 int64_t bytes_to_save(const FlatStates& states);
 
 // Removes what killed saves left. Only with the experiment's lock held.
