@@ -109,11 +109,18 @@ std::string help_text() {
   return text.str();
 }
 
+namespace {
+
+bool is_command(const std::string& word) {
+  return std::find(std::begin(kCommands), std::end(kCommands), word) != std::end(kCommands);
+}
+
+}  // namespace
+
 Options parse_options(int argc, char** argv) {
   Options options;
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (!arguments.empty() && std::find(std::begin(kCommands), std::end(kCommands),
-                                      arguments.front()) != std::end(kCommands)) {
+  if (!arguments.empty() && is_command(arguments.front())) {
     options.command = arguments.front();
     arguments.erase(arguments.begin());
   }
@@ -128,6 +135,11 @@ Options parse_options(int argc, char** argv) {
   for (const std::string& word : words) {
     if (is_override(word)) {
       options.overrides.push_back(word);
+    } else if (is_command(word) && !std::filesystem::exists(word)) {
+      throw UsageError{
+          fmt::format("expected a command as the first word, found {0} after others; "
+                      "write fastllm-host {0} ...",
+                      word)};
     } else if (options.config_file.empty()) {
       options.config_file = word;
     } else {

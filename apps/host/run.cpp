@@ -1,7 +1,9 @@
 #include "apps/host/run.hpp"
 
+#include <fmt/format.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -17,11 +19,16 @@ namespace fastllm::host {
 namespace {
 
 const char* const kTitle = "TrainerConfig";
+constexpr double kLongestWait_s = 1e9;  // some thirty years
 
 // Ids of tokens must lie below the model's `vocab_size` (a convention of model plugins, see
 // model.h); 0: it has none.
 int64_t vocab_size(const config::Node& configuration) {
   return configuration.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
+}
+
+std::chrono::milliseconds to_wait(double seconds) {
+  return std::chrono::milliseconds(int64_t(std::min(seconds, kLongestWait_s) * 1000));
 }
 
 }  // namespace
@@ -50,7 +57,59 @@ void Run::tell_plan() const {
   for (const auto& line : train::plan_lines(settings())) log::info(line);
 }
 
+int Run::carry_out(const std::function<int()>& body) {
+  try {
+    const int code = body();
+    if (session_) session_->finish();
+    return code;
+  } catch (const std::bad_alloc&) {
+    if (session_) session_->fail("out of memory");
+    throw;
+  } catch (const std::exception& e) {
+    if (session_) session_->fail(e.what());
+    throw;
+  }
+}
+
+void Run::join_ranks() {
+  const train::DistributedSettings& d = settings().distributed;
+  const auto launch = distributed::LaunchEnvironment::from_process();
+  if (d.world_size > 1 && !launch.world_size) {
+    throw Error(
+        Status::kInvalid,
+        fmt::format("{0}: expected 1, since no launcher started other processes, found {1}; "
+                    "start with fastllm-host --nproc {1}, torchrun or srun",
+                    config::where(job_.configuration(), "model.distributed.world_size"),
+                    d.world_size));
+  }
+  distributed::SessionOptions options;
+  options.timeout = to_wait(d.timeout_s);
+  session_ = distributed::Session::join(launch, d.world(), int(d.rank), options);
+  config::Node shared = config::dump(job_.schema(), job_.configuration(), 0);
+  if (config::Node* rank = shared.find("model.distributed.rank")) *rank = config::Node::integer(0);
+  session_->agree("configuration", config::to_yaml(shared));
+  std::string plugins;
+  for (const plugin::LibraryInfo& library : job_.registry().loaded())
+    plugins += fmt::format("{} {} {}\n", library.id, library.version, library.sha256);
+  session_->agree("plugins", plugins);
+}
+
+train::Ranks Run::ranks() {
+  if (!session_ || session_->world().size() == 1) return {};
+  const auto of = [this](distributed::GroupKind kind) {
+    distributed::Communicator& group = session_->group(kind);
+    return group.size() > 1 ? &group : nullptr;
+  };
+  const auto limit = to_wait(settings().training.timeout_s.value_or(kLongestWait_s));
+  return {.world = of(distributed::GroupKind::kWorld),
+          .data = of(distributed::GroupKind::kData),
+          .meet = [this, limit](const std::string& place) { session_->meet(place, limit); },
+          .agree = [this](const std::string& what,
+                          const std::string& text) { session_->agree(what, text); }};
+}
+
 void Run::begin(Kind kind) {
+  join_ranks();
   if (settings().run.threads) omp_set_num_threads(int(*settings().run.threads));
   if (settings().run.experiment_dir) open_folder(kind);
   print_configuration();
@@ -61,10 +120,15 @@ void Run::begin(Kind kind) {
 
 void Run::open_folder(Kind kind) {
   const std::filesystem::path experiment = *settings().run.experiment_dir;
-  if (kind == Kind::kTraining) lock_.emplace(experiment);
-  folder_.emplace(experiment, int(settings().distributed.rank),
-                  int(settings().distributed.world_size));
+  const int rank = session_->rank(), size = session_->world().size();
+  if (rank == 0) {
+    if (kind == Kind::kTraining) lock_.emplace(experiment);
+    folder_.emplace(experiment, size);
+  }
+  const int64_t number = ranks().of_main(folder_ ? folder_->number() : 0);
+  if (rank != 0) folder_.emplace(experiment, size, rank, int(number));
   if (settings().run.structured_logs) log::set_file(folder_->log_file());
+  if (rank != 0) return;
   auto write = [&](const std::filesystem::path& path, int level) {
     write_file_atomic(path,
                       config::to_yaml(config::dump(job_.schema(), job_.configuration(), level)));
@@ -81,6 +145,7 @@ train::TrainerParts Run::parts() {
   train::TrainerParts parts{settings(), job_.model()};
   parts.vocab_size = vocab_size(job_.configuration());
   parts.run = folder();
+  parts.ranks = ranks();
   parts.make_dataset = [this](const std::string& name, int64_t samples) {
     return make_dataset(name, samples);
   };

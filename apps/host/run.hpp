@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "apps/host/options.hpp"
 #include "apps/host/running_job.hpp"
 #include "core/checkpoint/lock.hpp"
+#include "core/distributed/session.hpp"
 #include "core/train/datasets/dataset_sources.hpp"
 #include "core/train/metrics/run_directory.hpp"
 #include "core/train/trainer.hpp"
@@ -39,15 +41,21 @@ class Run {
   // how work is kept.
   void tell_plan() const;
 
-  // From here on it leaves traces: threads, the next run's folder if there is an experiment, the
-  // log in it; then prints configuration and plan. Once.
+  // The work of a command on all ranks of the run, with one ending: what fails on one ends the others
+  // with its sentence. Gives what body gives.
+  int carry_out(const std::function<int()>& body);
+
+  // Within carry_out(): from here on it leaves traces. Meets the other ranks; then threads, the next
+  // run's folder if there is an experiment, the log in it; prints configuration and plan. Once.
   void begin(Kind kind);
   train::RunDirectory* folder() { return folder_ ? &*folder_ : nullptr; }  // null: no experiment
   // After begin(). Without checkpoints. Borrows from this run.
   train::TrainerParts parts();
 
  private:
+  void join_ranks();
   void open_folder(Kind kind);
+  train::Ranks ranks();
   std::shared_ptr<const data::SampledDataset> make_dataset(const std::string& name,
                                                            int64_t samples);
 
@@ -55,6 +63,7 @@ class Run {
   const Options options_;
   const std::string command_line_;
   Job job_;
+  std::unique_ptr<distributed::Session> session_;
   std::optional<checkpoint::ExperimentLock> lock_;
   std::optional<train::RunDirectory> folder_;
   std::optional<RunningJob> running_;

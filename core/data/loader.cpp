@@ -89,6 +89,8 @@ std::unique_ptr<Batch> Loader::next() {
   return impl_->workers.next();
 }
 
+const LoaderOptions& Loader::options() const { return impl_->options; }
+
 double Loader::waited_ms() const { return impl_->workers.waited_ms(); }
 
 }  // namespace fastllm::data

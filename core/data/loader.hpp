@@ -38,6 +38,7 @@ class Loader {
   // past the end.
   std::unique_ptr<Batch> next();
   double waited_ms() const;  // in next(), since construction
+  const LoaderOptions& options() const;
 
  private:
   struct Impl;

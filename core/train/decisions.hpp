@@ -1,6 +1,6 @@
 // What takes place after a step, besides the next one: decided once, from the iteration, the clock and
-// the signal, and read by all that follows. Neither clock nor signal is the same on every process, so
-// whatever several ranks must do together has to be decided here. One thread.
+// the signal, and read by all that follows. Neither clock nor signal is the same on every rank: what
+// one of them says holds for all. One thread.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/distributed/communicator.hpp"
 #include "core/train/settings/settings.hpp"
 #include "core/train/step_batches.hpp"
 
@@ -24,20 +25,23 @@ struct Decisions {
 
 class Decider {
  public:
-  // Borrows the settings. From now on time counts for the intervals.
-  Decider(const TrainingSettings& training, Clock clock);
+  // Borrows the settings, and all ranks of the run; world null: one. From now on time counts for the
+  // intervals.
+  Decider(const TrainingSettings& training, Clock clock,
+          distributed::Communicator* world = nullptr);
 
-  // After step `iteration`.
+  // After step `iteration`. All ranks call.
   Decisions decide(int64_t iteration);
   // What was decided is over: evaluations and saves take their time, and the next ones by time
   // count from their end.
   void carried_out(const Decisions& decisions);
-  // Whether a signal asks to stop: before the first step and between those of an evaluation.
+  // Whether a signal asks this rank to stop.
   static bool signalled();
 
  private:
   const TrainingSettings& training_;
   const Clock clock_;
+  distributed::Communicator* const world_;
   double last_log_, last_save_;                    // when, in seconds of the clock
   std::map<std::string, double> last_validation_;  // by the set's name
 };

@@ -129,13 +129,20 @@ bool Divergence::has_non_finite(const std::map<std::string, double>& losses) {
 
 std::string find_non_finite(Workspace& w, const StepInput& step) {
   std::string first = find_parameter(w.store, "weights", false);
-  if (first.empty()) {
+  const auto found = [&] { return w.ranks.any(!first.empty()); };
+  bool anywhere = found();
+  if (!anywhere) {
     FirstNonFinite observer(w.layout.description());
     w.executor.train(step, w.training_schedule, &observer);
     first = observer.found;
+    anywhere = found();
   }
-  if (first.empty()) first = find_parameter(w.store, "grads", true);
+  if (!anywhere) {
+    first = find_parameter(w.store, "grads", true);
+    anywhere = found();
+  }
   if (!first.empty()) return "The first that is not finite: " + first + ".";
+  if (anywhere) return "What is not finite began on another rank; see what it says.";
   return "Repeating the step gave finite numbers alone, so memory or processor may be faulty.";
 }
 

@@ -48,11 +48,12 @@ Outcome run_evaluation(const TrainerParts& parts, const std::function<int64_t(sh
                 "expected something to evaluate, found neither training.validation.iterations (of "
                 "a set, with or without a name) nor training.test_iters; set one of them");
   }
-  Workspace workspace(settings, parts.model);
+  Workspace workspace(settings, parts.model, parts.ranks);
   if (parts.memory_ready) parts.memory_ready(workspace.store);
   const int64_t iteration = load(workspace.store);
   log::info("Preparing datasets...");
   const Datasets datasets = make_datasets(parts, iteration);
+  agree_on_datasets(datasets, parts.ranks);
   data_ready(datasets);
   Reporter reporter(settings, parts.run);
   TensorLog tensors(settings, parts.model.description(), parts.run);

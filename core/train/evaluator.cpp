@@ -15,6 +15,15 @@ std::string Evaluator::phase(const ValidationSet& set) {
   return set.name.empty() ? "validation" : "validation/" + set.name;
 }
 
+void agree_on_datasets(const Datasets& datasets, const Ranks& ranks) {
+  if (!ranks.agree) return;
+  if (ranks.meet) ranks.meet("preparing datasets");
+  std::string text;
+  for (const auto& [name, dataset] : datasets)
+    for (const std::string& line : dataset->fingerprints()) text += name + ": " + line + "\n";
+  ranks.agree("data", text);
+}
+
 bool Evaluator::validate(const ValidationSet& set, int64_t iteration) {
   const int64_t first = Settings::first_validation_step(set, iteration);
   std::unique_ptr<data::Loader>& loader = loaders_[set.name];
@@ -43,9 +52,8 @@ bool Evaluator::run(const std::string& phase, data::Loader& loader, int64_t step
   Means losses, metrics;
   const double begin = parts_.clock();
   for (int64_t k = 0; k < steps; ++k) {
-    std::optional<StepBatches> batches;
-    if (!(parts_.stop && parts_.stop()))
-      batches = next_batches(loader, parts_.settings, first_step + k, parts_.clock);
+    std::optional<StepBatches> batches =
+        next_batches(loader, parts_.settings, first_step + k, parts_.clock, w.ranks, parts_.stop);
     if (!batches) {
       log::warning(fmt::format("The {} at iteration {} was interrupted: it gives no result.", phase,
                                iteration));

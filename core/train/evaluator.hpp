@@ -21,6 +21,9 @@ namespace fastllm::train {
 // By phase_name or the name of a validation set.
 using Datasets = std::map<std::string, std::shared_ptr<const data::SampledDataset>>;
 
+// Ends the run when a rank reads other data than the rest.
+void agree_on_datasets(const Datasets& datasets, const Ranks& ranks);
+
 class Evaluator {
  public:
   struct Parts {
@@ -31,7 +34,7 @@ class Evaluator {
     Clock clock;
     int64_t vocab_size = 0;
     TensorLog* tensors = nullptr;  // null: none
-    // Asked before each step whether to stop; null: never. Several ranks must get one answer.
+    // Asked before each step whether to stop; null: never. One rank that is to stop stops all.
     std::function<bool()> stop = {};
   };
   explicit Evaluator(const Parts& parts) : parts_(parts) {}

@@ -26,7 +26,7 @@ void Reporter::publish(const Metrics& metrics) {
   std::string key = metrics.phase;
   key[0] = char(std::toupper(static_cast<unsigned char>(key[0])));
   published_.set_child(key, numbers);
-  if (!run_) return;
+  if (!run_ || settings_.distributed.rank != 0) return;
   config::Node line = config::Node::map();
   line.set_child("phase", config::Node::text(metrics.phase));
   for (size_t i = 0; i < numbers.size(); ++i) line.set_child(numbers.key(i), numbers.at(i));

@@ -1,4 +1,4 @@
-// The micro-batches of one step, taken from a loader.
+// The micro-batches of one step on this rank, taken from a loader.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "core/data/loader.hpp"
 #include "core/train/executor/executor.hpp"
+#include "core/train/ranks.hpp"
 #include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
@@ -26,9 +27,11 @@ struct StepBatches {
 data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
                                    int64_t predicted_tokens, int64_t first_sample);
 
-// Waits for them; warns when that takes longer than settings.data.batch_warn_ms. nullopt: a signal
-// ended the wait.
+// Waits for them; warns when that takes longer than settings.data.batch_warn_ms. All ranks call, each
+// for its own samples; labels are counted over all of them. nullopt: a rank is to stop, as `stop` said
+// or a signal that ended the wait. stop null: never.
 std::optional<StepBatches> next_batches(data::Loader& loader, const Settings& settings,
-                                        int64_t step, const Clock& clock);
+                                        int64_t step, const Clock& clock, const Ranks& ranks,
+                                        const std::function<bool()>& stop);
 
 }  // namespace fastllm::train

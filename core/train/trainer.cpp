@@ -15,6 +15,7 @@
 #include "core/base/profile.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
+#include "core/distributed/stop.hpp"
 #include "core/train/decisions.hpp"
 #include "core/train/evaluator.hpp"
 #include "core/train/executor/initialize.hpp"
@@ -73,11 +74,21 @@ struct Trainer::Impl {
     for (const ValidationSet& set : settings.training.validation)
       create(set.dataset(), settings.samples(set));
     create(phase_name(Phase::kTest), settings.samples(Phase::kTest));
+    agree_on_datasets(datasets, parts.ranks);
+  }
+
+  // What rank 0 finds: the others may see the folder as it was a moment ago.
+  std::optional<checkpoint::Found> latest() const {
+    if (!checkpoints) return std::nullopt;
+    std::optional<checkpoint::Found> found;
+    if (parts.ranks.main()) found = checkpoints->find_latest();
+    const int64_t iteration = parts.ranks.of_main(found ? found->iteration : -1);
+    return iteration >= 0 ? std::optional(checkpoints->named(iteration)) : std::nullopt;
   }
 
   void create_state() {
     if (parts.make_checkpoints) checkpoints = parts.make_checkpoints(datasets);
-    if (auto found = checkpoints ? checkpoints->find_latest() : std::nullopt) {
+    if (auto found = latest()) {
       log::info(fmt::format("Loading checkpoint from iteration {}...", found->iteration));
       checkpoint::TrainingState state =
           checkpoints->load(*found, workspace->store, workspace->scaler.type());
@@ -99,9 +110,10 @@ struct Trainer::Impl {
 
   struct Loop {  // what the loop keeps from one step to the next
     Loop(std::shared_ptr<const data::SampledDataset> data, const data::LoaderOptions& options,
-         int64_t completed, const TrainingSettings& training, const Clock& clock)
+         int64_t completed, const TrainingSettings& training, const Clock& clock,
+         distributed::Communicator* world)
         : loader(std::move(data), options),
-          decider(training, clock),
+          decider(training, clock, world),
           first(completed),
           begin(clock()),
           last_logged(completed),
@@ -190,17 +202,13 @@ struct Trainer::Impl {
     Loop loop(datasets.at(phase_name(Phase::kTraining)),
               loader_options(settings, parts.vocab_size,
                              predicted_tokens(parts.model.description()), first_sample),
-              completed, settings.training, parts.clock);
+              completed, settings.training, parts.clock, parts.ranks.world);
     if (settings.debug_schedule)
       log::info("Training schedule:\n" + schedule_text(workspace->training_schedule));
     log::info("Training ...");
     Profiling profiling(settings, parts.run);
     std::optional<Outcome> ended;
     while (!ended && completed < settings.training.train_iters) {
-      if (Decider::signalled()) {
-        ended = stopped();
-        break;
-      }
       const int64_t i = completed + 1, n = i - loop.first;
       profiling.begin(n);
       {
@@ -216,9 +224,10 @@ struct Trainer::Impl {
   // One step and what is due after it. nullopt: the run goes on.
   std::optional<Outcome> iterate(int64_t i, Loop& loop) {
     Workspace& w = *workspace;
-    reporter.clear();
-    std::optional<StepBatches> taken = next_batches(loop.loader, settings, i, parts.clock);
+    std::optional<StepBatches> taken =
+        next_batches(loop.loader, settings, i, parts.clock, w.ranks, Decider::signalled);
     if (!taken) return stopped();
+    reporter.clear();
     StepBatches& batches = *taken;
     batches.input.loss_scale = w.scaler.scale();
     StepOutput out = w.executor.train(batches.input, w.training_schedule, &*tensors);
@@ -285,13 +294,15 @@ struct Trainer::Impl {
                                          : ", nothing is saved since no iteration was done";
     else if (!due.empty())
       saved += fmt::format("; the next start does the {} first", fmt::join(due, ", "));
+    const int signal =
+        parts.ranks.world ? distributed::agree_on_stop(*parts.ranks.world) : stop_signal().load();
     log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
-                          signal_name(stop_signal().load()), completed, saved));
+                          signal_name(signal), completed, saved));
   }
 
   Outcome run() {
     const auto& t = settings.training;
-    workspace.emplace(settings, parts.model);
+    workspace.emplace(settings, parts.model, parts.ranks);
     if (parts.memory_ready) parts.memory_ready(workspace->store);
     create_datasets();
     tensors.emplace(settings, parts.model.description(), parts.run);

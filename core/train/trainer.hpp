@@ -13,6 +13,7 @@
 #include "core/shard/store.hpp"
 #include "core/train/evaluator.hpp"
 #include "core/train/metrics/run_directory.hpp"
+#include "core/train/ranks.hpp"
 #include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
@@ -33,6 +34,7 @@ struct TrainerParts {
   std::function<std::unique_ptr<checkpoint::CheckpointManager>(const Datasets&)> make_checkpoints =
       {};
   RunDirectory* run = nullptr;
+  Ranks ranks = {};
   Clock clock = {};  // null: from the making of the trainer on
 };
 

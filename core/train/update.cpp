@@ -110,6 +110,7 @@ bool Updater::append_origin(const StepInput& input, std::string& text) {
     text += fmt::format(" {}", find_non_finite(workspace_, input));
     return true;
   } catch (const std::exception& e) {
+    if (workspace_.ranks.world) throw;  // the others are in the middle of the step
     text += fmt::format(" (could not repeat the step: {})", e.what());
     return false;
   }

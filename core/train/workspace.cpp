@@ -13,10 +13,6 @@
 namespace fastllm::train {
 namespace {
 
-shard::World world(const DistributedSettings& d) {
-  return {int(d.tensor_parallel), int(d.pipeline_parallel), int(d.data_parallel), d.pipeline_first};
-}
-
 shard::StoreOptions store_options(const Settings& settings) {
   const MultiStageSettings& m = settings.multi_stage;
   shard::StoreOptions options;
@@ -32,7 +28,7 @@ shard::StoreOptions store_options(const Settings& settings) {
 
 shard::Layout make_layout(const Settings& settings, const model::Model& model) {
   log::info("Creating model...");
-  shard::Layout layout(model.description(), world(settings.distributed),
+  shard::Layout layout(model.description(), settings.distributed.world(),
                        {settings.multi_stage.layers_per_stage, 1});
   log::info(fmt::format("  Splitting the model into {} stages...", layout.stages().size()));
   log::info(
@@ -64,12 +60,15 @@ std::string main_loss(const model::Description& description) {
   return first;
 }
 
-Workspace::Workspace(const Settings& settings, model::Model& model)
-    : layout(make_layout(settings, model)),
-      store(layout, int(settings.distributed.rank), store_options(settings)),
+Workspace::Workspace(const Settings& settings, model::Model& model, const Ranks& r)
+    : ranks(r),
+      layout(make_layout(settings, model)),
+      store(layout, int(settings.distributed.rank), store_options(settings), {.data = ranks.data}),
       executor(model, store,
-               {settings.training.recompute_activations, settings.distributed.training_seed}),
-      optimizer(store, settings.optimizer.adamw),
+               {.recompute = settings.training.recompute_activations,
+                .seed = settings.distributed.training_seed,
+                .data = ranks.data}),
+      optimizer(store, settings.optimizer.adamw, ranks.world),
       scaler(settings.optimizer.scaler) {
   log::info("Weight buffer placement:\n" + placement_text(store.weight_buffers()));
   log::info("Grad buffer placement:\n" + placement_text(store.gradient_buffers()));

@@ -14,6 +14,7 @@
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
 #include "core/train/executor/executor.hpp"
+#include "core/train/ranks.hpp"
 #include "core/train/settings/settings.hpp"
 
 namespace fastllm::train {
@@ -31,10 +32,12 @@ std::string main_loss(const model::Description& description);
 
 class Workspace {
  public:
-  // Logs splitting, parameters, buffers and bytes; allocates; binds the model. Throws Error(kOutOfMemory).
-  Workspace(const Settings& settings, model::Model& model);
+  // Logs splitting, parameters, buffers and bytes; allocates; binds the model. Throws
+  // Error(kOutOfMemory).
+  Workspace(const Settings& settings, model::Model& model, const Ranks& ranks = {});
   Workspace(const Workspace&) = delete;
 
+  const Ranks ranks;
   shard::Layout layout;
   shard::Store store;
   Executor executor;

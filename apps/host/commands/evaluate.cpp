@@ -75,7 +75,8 @@ checkpoint::Found find_checkpoint(const fs::path& experiment,
 }
 
 // Weights alone. Gives the iterations they were trained for.
-int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& store) {
+int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& store,
+                     const checkpoint::Meet& meet) {
   log::info(fmt::format("Loading checkpoint from iteration {}...", found.iteration));
   checkpoint::FlatStates states = checkpoint::states_of(store);
   states.states.resize(1);
@@ -85,7 +86,8 @@ int64_t load_weights(Job& job, const checkpoint::Found& found, shard::Store& sto
                         .path = found.path,
                         .states = states,
                         .model = identity,
-                        .stages = plugin::stages_table()});
+                        .stages = plugin::stages_table(),
+                        .meet = meet});
   store.invalidate();
   return checkpoint::state_of(result.metadata, found).completed_steps;
 }
@@ -96,10 +98,14 @@ std::optional<fs::path> replace_folder(Options& options) {
   if (!fs::is_directory(options.config_file)) return std::nullopt;
   const Source source = source_of(options.config_file);
   options.config_file = source.config.string();
-  // Where the experiment is now, not where it was when it was trained.
-  options.overrides.insert(
-      options.overrides.begin(),
-      "run.experiment_dir=" + config::to_json(config::Node::text(source.experiment.string())));
+  // Where the experiment is now, not where it was when it was trained; and by the ranks of now.
+  std::vector<std::string> now = {"run.experiment_dir=" +
+                                  config::to_json(config::Node::text(source.experiment.string()))};
+  for (const char* key : {"model.distributed.world_size", "model.distributed.rank",
+                          "model.distributed.local_world_size", "batch.depth_first_micro_batches",
+                          "batch.breadth_first_micro_batches", "batch.sequential_micro_batches"})
+    now.push_back(std::string(key) + "=null");
+  options.overrides.insert(options.overrides.begin(), now.begin(), now.end());
   return source.checkpoint;
 }
 
@@ -121,13 +127,21 @@ int run_evaluate(const Options& given, const std::string& command_line) {
         "run.experiment_dir: expected the folder with the checkpoint to evaluate, found null; "
         "set it, or name the folder instead of a configuration");
   }
-  const checkpoint::Found found = find_checkpoint(*experiment, chosen);
-  run.begin(Run::Kind::kEvaluation);
-  return exit_code(train::run_evaluation(
-      run.parts(), [&](shard::Store& store) { return load_weights(run.job(), found, store); },
-      [&](const train::Datasets& datasets) {
-        checkpoint::write_provenance(run.folder()->run(), make_provenance(run.job(), datasets));
-      }));
+  return run.carry_out([&] {
+    const checkpoint::Found found = find_checkpoint(*experiment, chosen);
+    run.begin(Run::Kind::kEvaluation);
+    const train::TrainerParts parts = run.parts();
+    if (parts.ranks.agree) parts.ranks.agree("checkpoint to evaluate", found.path.string());
+    return exit_code(train::run_evaluation(
+        parts,
+        [&](shard::Store& store) {
+          return load_weights(run.job(), found, store, parts.ranks.meet);
+        },
+        [&](const train::Datasets& datasets) {
+          if (!parts.ranks.main()) return;
+          checkpoint::write_provenance(run.folder()->run(), make_provenance(run.job(), datasets));
+        }));
+  });
 }
 
 }  // namespace fastllm::host

@@ -21,12 +21,13 @@ config::Node checkpoint_configuration(Job& job) {
 
 std::unique_ptr<checkpoint::CheckpointManager> make_checkpoints(Job& job,
                                                                 const train::RunDirectory& folder,
-                                                                const train::Datasets& datasets) {
+                                                                const train::Datasets& datasets,
+                                                                const checkpoint::Meet& meet) {
   checkpoint::ManagerOptions manager;
   manager.format =
       &job.registry().format("distributed");  // loads its plugin: the provenance names it, too
   config::Node provenance = make_provenance(job, datasets);
-  checkpoint::write_provenance(folder.run(), provenance);
+  if (job.settings().distributed.rank == 0) checkpoint::write_provenance(folder.run(), provenance);
   manager.experiment_dir = folder.experiment();
   manager.stages = plugin::stages_table();
   manager.model = job.identity();
@@ -34,6 +35,8 @@ std::unique_ptr<checkpoint::CheckpointManager> make_checkpoints(Job& job,
   const train::SaveSettings& save = job.settings().training.checkpoint;
   manager.retention = {save.when, save.keep, save.keep_every};
   manager.provenance = std::move(provenance);
+  manager.rank = int(job.settings().distributed.rank);
+  manager.meet = meet;
   return std::make_unique<checkpoint::CheckpointManager>(std::move(manager));
 }
 
@@ -47,14 +50,16 @@ int run_train(const Options& options, const std::string& command_line) {
     run.tell_plan();
     return kDone;
   }
-  run.begin(Run::Kind::kTraining);
-  train::TrainerParts parts = run.parts();
-  if (run.folder()) {
-    parts.make_checkpoints = [&run](const train::Datasets& datasets) {
-      return make_checkpoints(run.job(), *run.folder(), datasets);
-    };
-  }
-  return exit_code(train::Trainer(parts).run());
+  return run.carry_out([&run] {
+    run.begin(Run::Kind::kTraining);
+    train::TrainerParts parts = run.parts();
+    if (run.folder()) {
+      parts.make_checkpoints = [&run, &parts](const train::Datasets& datasets) {
+        return make_checkpoints(run.job(), *run.folder(), datasets, parts.ranks.meet);
+      };
+    }
+    return exit_code(train::Trainer(parts).run());
+  });
 }
 
 }  // namespace fastllm::host

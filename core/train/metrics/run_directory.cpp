@@ -13,13 +13,12 @@ namespace fastllm::train {
 
 namespace fs = std::filesystem;
 
-RunDirectory::RunDirectory(const fs::path& experiment, int rank, int world_size)
-    : experiment_(fs::absolute(experiment).lexically_normal()),
-      rank_(rank),
-      world_size_(world_size) {
+RunDirectory::RunDirectory(const fs::path& experiment, int world_size)
+    : experiment_(fs::absolute(experiment).lexically_normal()), world_size_(world_size) {
   fs::path runs = experiment_ / "runs";
   make_directories(runs);
-  // The number of entries, as the reference counts; the next free one when a folder was deleted by hand.
+  // The number of entries, as the reference counts; the next free one when a folder was deleted by
+  // hand.
   number_ = int(std::distance(fs::directory_iterator(runs), fs::directory_iterator{}));
   std::error_code code;
   while (!fs::create_directory(runs / std::to_string(number_), code)) {
@@ -35,6 +34,20 @@ RunDirectory::RunDirectory(const fs::path& experiment, int rank, int world_size)
   metrics_.open(metrics_file(), std::ios::app);
   if (!metrics_)
     throw Error(Status::kUnavailable, fmt::format("cannot write {}", metrics_file().string()));
+}
+
+RunDirectory::RunDirectory(const fs::path& experiment, int world_size, int rank, int number)
+    : experiment_(fs::absolute(experiment).lexically_normal()),
+      run_(experiment_ / "runs" / std::to_string(number)),
+      number_(number),
+      rank_(rank),
+      world_size_(world_size) {
+  if (!fs::is_directory(run_ / "logs")) {
+    throw Error(Status::kUnavailable,
+                fmt::format("expected the run folder {} that rank 0 made, found none; choose a "
+                            "run.experiment_dir that is the same folder for all ranks",
+                            run_.string()));
+  }
 }
 
 fs::path RunDirectory::log_file() const {

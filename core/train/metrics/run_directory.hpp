@@ -12,8 +12,11 @@ namespace fastllm::train {
 
 class RunDirectory {
  public:
-  // Makes the experiment folder and the next run's; the log file is opened by the caller with log::set_file(log_file()).
-  explicit RunDirectory(const std::filesystem::path& experiment, int rank = 0, int world_size = 1);
+  // Makes the experiment folder and the next run's; the log file is opened by the caller with
+  // log::set_file(log_file()).
+  explicit RunDirectory(const std::filesystem::path& experiment, int world_size = 1);
+  // Of another rank than 0: the run that rank 0 made. Error when it is not there.
+  RunDirectory(const std::filesystem::path& experiment, int world_size, int rank, int number);
 
   const std::filesystem::path& experiment() const { return experiment_; }
   const std::filesystem::path& run() const { return run_; }
@@ -22,7 +25,7 @@ class RunDirectory {
   std::filesystem::path metrics_file() const;  // runs/n/metrics.jsonl
   // runs/n/artifacts/RANK/NAME, complete or absent; logs it.
   void write_artifact(const std::string& name, std::string_view content) const;
-  // Appends one object; every line is on the disk's way when this returns (flushed, not synced).
+  // Rank 0. Appends one object; every line is on the disk's way when this returns (flushed, not synced).
   void write_metrics(const config::Node& object);
 
  private:

@@ -112,8 +112,7 @@ void add_distributed(Schema& schema) {
        from_environment("local_world_size", 1, "LOCAL_WORLD_SIZE", "1", "Ranks on this computer."),
        boolean("pipeline_first", "false", kExpert,
                "Neighbouring ranks are pipeline neighbours instead of data ones."),
-       no_effect(
-           above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds."))),
+       above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds.")),
        integer("seed", "1234", kOptional, "Seed of all random numbers."),
        dtype("training_dtype", "float32", kCore,
              "Type of weights and hidden states in forward and "
@@ -300,10 +299,10 @@ void add_training(Schema& schema) {
                              integer("prefetch_factor", "null", kFeature,
                                      "Micro-batches each worker has ready; never fewer in all "
                                      "than two steps take, three steps are then in memory."))),
-       no_effect(
-           nullable("no limit", above(0, real("timeout", "3600", kFeature,
-                                              "Longest wait for long operations of other ranks, in "
-                                              "seconds.")))),
+       nullable("no limit",
+                above(0, real("timeout", "3600", kFeature,
+                              "Longest wait for long operations of other ranks (data sets, saves, "
+                              "loads), in seconds."))),
        boolean("recompute_activations", "false", kExpert,
                "Make a layer's activations again in its backward: less memory, about a third more "
                "time.")});

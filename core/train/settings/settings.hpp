@@ -11,6 +11,7 @@
 #include "core/base/interval.hpp"
 #include "core/config/node.hpp"
 #include "core/distributed/environment.hpp"
+#include "core/distributed/world.hpp"
 #include "core/optim/adamw.hpp"
 #include "core/optim/learning_rate.hpp"
 #include "core/optim/loss_scaler.hpp"
@@ -61,10 +62,20 @@ struct DistributedSettings {
   int64_t world_size = 1, rank = 0, local_world_size = 1;
   int64_t tensor_parallel = 1, pipeline_parallel = 1, sequence_data_parallel = 1;
   int64_t data_parallel = 1, batch_data_parallel = 1;  // derived
+  double timeout_s = 60;                               // for another rank to come to the same step
   bool sequence_tensor_parallel = false, pipeline_first = false;
   std::string training_dtype = "float32", optimization_dtype = "float32";
   // seed is what was written; the others are derived from it, modulo 2^64.
   uint64_t seed = 1234, initialization_seed = 0, training_seed = 0;
+
+  distributed::World world() const {
+    return {.tensor = int(tensor_parallel),
+            .pipeline = int(pipeline_parallel),
+            .data = int(data_parallel),
+            .pipeline_first = pipeline_first,
+            .sequence_data = int(sequence_data_parallel),
+            .local_world_size = int(local_world_size)};
+  }
 };
 
 struct Callback {
@@ -100,7 +111,9 @@ struct DivergenceSettings {
 struct TrainingSettings {
   int64_t train_iters = 0, test_iters = 0;
   int num_workers = 2;
-  int prefetch_factor = 2;                // micro-batches ready ahead, per worker
+  int prefetch_factor = 2;  // micro-batches ready ahead, per worker
+  // For another rank to end a long operation: a data set, a save, a load. nullopt: no limit.
+  std::optional<double> timeout_s = 3600;
   std::vector<ValidationSet> validation;  // those with a number of steps
   Interval logs, shutdown;
   std::optional<double> wall_clock_limit;  // seconds since the program began

@@ -41,12 +41,10 @@ class Checker {
     auto one = [&](const char* name, int64_t value) {
       if (value != 1) {
         refuse(std::string("model.distributed.") + name, fmt::format("{} = {}", name, value),
-               fmt::format("start one process, and write {}: 1 or leave it out", name));
+               fmt::format("write {}: 1 or leave it out; ranks then share the batch", name));
       }
     };
     const DistributedSettings& ranks = settings_.distributed;
-    one("world_size", ranks.world_size);
-    one("local_world_size", ranks.local_world_size);
     one("tensor_parallel", ranks.tensor_parallel);
     one("pipeline_parallel", ranks.pipeline_parallel);
     one("sequence_data_parallel", ranks.sequence_data_parallel);

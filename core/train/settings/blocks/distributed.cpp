@@ -44,7 +44,11 @@ void check_ranks(Reader& reader, DistributedSettings& ranks) {
                                   ranks.world_size, ranks.rank));
   }
   if (!divide_ranks(reader, ranks)) return;
-  if (ranks.local_world_size % ranks.tensor_parallel != 0) {
+  if (ranks.local_world_size > ranks.world_size) {
+    reader.problems.add(kAt + "local_world_size",
+                        fmt::format("expected at most model.distributed.world_size ({}), found {}",
+                                    ranks.world_size, ranks.local_world_size));
+  } else if (ranks.local_world_size % ranks.tensor_parallel != 0) {
     reader.problems.add(kAt + "local_world_size",
                         fmt::format("expected a multiple of tensor_parallel ({}), found {}",
                                     ranks.tensor_parallel, ranks.local_world_size));
@@ -70,7 +74,8 @@ DistributedSettings read_distributed(Reader& reader, const Environment& environm
   ranks.rank = reader.get_or_fill(kAt + "rank", environment.rank.value_or(0));
   ranks.local_world_size =
       reader.get_or_fill(kAt + "local_world_size", environment.local_world_size.value_or(1));
-  reader.read("model.distributed", {{"tensor_parallel", ranks.tensor_parallel},
+  reader.read("model.distributed", {{"timeout", ranks.timeout_s},
+                                    {"tensor_parallel", ranks.tensor_parallel},
                                     {"pipeline_parallel", ranks.pipeline_parallel},
                                     {"sequence_data_parallel", ranks.sequence_data_parallel},
                                     {"sequence_tensor_parallel", ranks.sequence_tensor_parallel},

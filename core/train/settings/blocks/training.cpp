@@ -93,6 +93,7 @@ TrainingSettings read_training(Reader& reader) {
                            {"test_iters", training.test_iters},
                            {"num_workers", training.num_workers},
                            {"wall_clock_limit", training.wall_clock_limit},
+                           {"timeout", training.timeout_s},
                            {"export.format", training.export_format},
                            {"recompute_activations", training.recompute_activations}});
   if (auto ahead = reader.optional<int64_t>("training.prefetch_factor"))

@@ -1,0 +1,32 @@
+// What a run does together with its other ranks, as far as training knows of them. The default is a
+// run of one rank, for which every question is answered at once. Borrows.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "core/distributed/communicator.hpp"
+
+namespace fastllm::train {
+
+struct Ranks {
+  distributed::Communicator* world = nullptr;  // all ranks; null: one
+  // Those that hold the other parts of this rank's weights, and take other samples; null: none.
+  distributed::Communicator* data = nullptr;
+  // Waits until all ranks are at this place; empty: nobody to wait for.
+  std::function<void(const std::string& place)> meet = {};
+  // Ends the run unless all ranks have the same text, and names what differs; empty: nobody to ask.
+  std::function<void(const std::string& what, const std::string& text)> agree = {};
+
+  bool main() const { return !world || world->rank() == 0; }
+  int size() const { return world ? world->size() : 1; }
+  // Ranks that work on the same samples.
+  int replicas() const { return size() / (data ? data->size() : 1); }
+  // Whether any rank says so. All ranks ask.
+  bool any(bool here) const;
+  // What rank 0 says. All ranks ask.
+  int64_t of_main(int64_t value) const;
+};
+
+}  // namespace fastllm::train
