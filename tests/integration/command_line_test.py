@@ -24,6 +24,7 @@ class CommandLine(HostTest):
     def test_bad_usage(self):
         self.assert_error(run_host("--no-such-option"), "no-such-option", "--help", code=2)
         self.assert_error(run_host("--plugin", "gpt", "a.yaml", "b.yaml"), "expected one configuration file", code=2)
+        self.assert_error(run_host("--plugin", "gpt", "evaluate"), "expected a command as the first word, found evaluate", code=2)
         self.assert_error(run_host("plugins", "x"), "expected no further words", code=2)
 
     def test_hydra_is_refused_with_the_reason(self):
@@ -123,9 +124,15 @@ class CommandLine(HostTest):
 
     def test_what_is_not_done_yet_is_told_together(self):
         path = self.folder / "train.yaml"
-        path.write_text("model:\n  distributed:\n    world_size: 2\npretrained: {path: elsewhere}\n")
-        self.assert_error(run_host("--plugin", "gpt", path, "--validate"), "train.yaml:3: model.distributed.world_size",
+        path.write_text("batch:\n  sequence_length: 64\n  micro_sequence_length: 32\npretrained: {path: elsewhere}\n")
+        self.assert_error(run_host("--plugin", "gpt", path, "--validate"), "train.yaml:3: batch.micro_sequence_length",
                           "train.yaml:4: pretrained.path")
+
+    def test_ranks_need_a_launcher(self):
+        ranks = "model.distributed.world_size=2"
+        self.assert_ok(run_host("--plugin", "gpt", ranks, "--validate"))
+        self.assert_error(run_host("--plugin", "gpt", ranks), "error: command line: model.distributed.world_size: expected 1, since no "
+                          "launcher started other processes, found 2; start with fastllm-host --nproc 2, torchrun or srun")
 
     def test_validate_prints_what_it_read(self):
         output = self.assert_ok(run_host("--plugin", "gpt", "--validate", "batch.sequence_length=7", "optimizer.learning_rate.base=1e-4")).stdout

@@ -298,7 +298,7 @@ FIELDS |= {"model.distributed." + key: case for key, case in {
     "rank": refused(1, "rank"),
     "local_world_size": refused(2, "local_world_size"),
     "pipeline_first": same(True),
-    "timeout": without_effect(10.0),
+    "timeout": same(10.0),  # of one rank; of several: data_parallel_test.py
     "seed": changes(1),
     "training_dtype": changes("bfloat16"),
     "optimization_dtype": refused("bfloat16", "optimization_dtype"),
@@ -336,7 +336,7 @@ FIELDS |= {"training." + key: case for key, case in {
     "test_iters": says(1, r"test @ iteration", data__datasets__Test=OTHER),
     "num_workers": same(0),
     "prefetch_factor": same(1),
-    "timeout": without_effect(10.0),
+    "timeout": same(10.0),  # of one rank; of several: data_parallel_test.py
     "recompute_activations": same(True),
     "validation.interval": says(1, r"validation @ iteration", **VALIDATION),
     "validation.offset": says(1, r"validation @ iteration +1/", training__validation__interval=2, **VALIDATION),

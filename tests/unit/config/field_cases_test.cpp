@@ -100,7 +100,7 @@ TEST(FieldCases, MisspeltAndMovedKeysAreAllToldWithWhatToWrite) {
 TEST(FieldCases, AValueInPlaceOfABlockIsTakenForAKeyOnlyWhereThatIsSure) {
   EXPECT_EQ(error_of("training: 5"),
             "a.yaml:1: training: is a block, not a number; some of its keys are wall_clock_limit, "
-            "train_iters, test_iters, num_workers, prefetch_factor, recompute_activations");
+            "train_iters, test_iters, num_workers, prefetch_factor, timeout");
   EXPECT_EQ(error_of("data: 5"),
             "a.yaml:1: data: is a block, not a number; some of its keys are split, format, path, "
             "data_sample_warn_time_ms, fim, sampling");
@@ -208,13 +208,12 @@ TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
       schema(), config::parse_yaml("training:\n"
                                    "  wandb: {alert: {interval: 100, offset: 1, status_updates: "
                                    "true}, group_name: g, project_name: p}\n"
-                                   "  timeout: 5\n"
                                    "run: {tensor_logs: {show: false, max_elements: 9},\n"
                                    "      experiment_name: x}\n"
                                    "model:\n"
                                    "  multi_stage: {debug_global_tensors: false,\n"
                                    "                debug_tensor_parallel: true}\n"
-                                   "  distributed: {timeout: 5, sample_seed_shift: 1,\n"
+                                   "  distributed: {sample_seed_shift: 1,\n"
                                    "                valid_seed_shift: 2, test_seed_shift: 3}\n",
                                    "a.yaml"));
   std::vector<std::string> noted;
@@ -227,11 +226,11 @@ TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
       testing::UnorderedElementsAre(
           "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
           "a.yaml:2: training.wandb.alert.status_updates", "a.yaml:2: training.wandb.group_name",
-          "a.yaml:2: training.wandb.project_name", "a.yaml:3: training.timeout",
-          "a.yaml:5: run.experiment_name", "a.yaml:8: model.multi_stage.debug_tensor_parallel",
-          "a.yaml:9: model.distributed.timeout", "a.yaml:9: model.distributed.sample_seed_shift",
-          "a.yaml:10: model.distributed.valid_seed_shift",
-          "a.yaml:10: model.distributed.test_seed_shift"));
+          "a.yaml:2: training.wandb.project_name", "a.yaml:4: run.experiment_name",
+          "a.yaml:7: model.multi_stage.debug_tensor_parallel",
+          "a.yaml:8: model.distributed.sample_seed_shift",
+          "a.yaml:9: model.distributed.valid_seed_shift",
+          "a.yaml:9: model.distributed.test_seed_shift"));
 }
 
 TEST(FieldCases, NumbersAreFinite) {

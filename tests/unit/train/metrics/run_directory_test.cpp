@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 TEST(RunDirectory, CountsRunsAndNeverReusesOne) {
   TemporaryDirectory folder;
@@ -25,7 +26,13 @@ TEST(RunDirectory, CountsRunsAndNeverReusesOne) {
 TEST(RunDirectory, NamesLogsByRank) {
   TemporaryDirectory folder;
   EXPECT_EQ(RunDirectory(folder.path() / "a").log_file().filename(), "logs_rank_0.txt");
-  EXPECT_EQ(RunDirectory(folder.path() / "b", 3, 16).log_file().filename(), "logs_rank_03.txt");
+  const RunDirectory made(folder.path() / "b", 16);
+  EXPECT_EQ(made.log_file().filename(), "logs_rank_00.txt");
+  const RunDirectory other(folder.path() / "b", 16, 3, made.number());
+  EXPECT_EQ(other.log_file(), made.run() / "logs/logs_rank_03.txt");
+  EXPECT_THAT([&] { RunDirectory(folder.path() / "b", 16, 3, 7); },
+              ThrowsMessage<Error>(
+                  HasSubstr("expected the run folder " + (folder.path() / "b/runs/7").string())));
 }
 
 TEST(RunDirectory, WritesOneObjectALine) {

@@ -81,7 +81,10 @@ std::vector<Bound> core_bounds() {
                              {"sequence_data_parallel", {"0", "1048577"}, {"1"}},
                              {"world_size", {"0", "1048577"}, {"1", "1048576", "null"}},
                              {"rank", {"-1", "1"}, {"0", "null"}},
-                             {"local_world_size", {"0", "1048577"}, {"1", "1048576", "null"}},
+                             {"local_world_size",
+                              {"0", "1048577"},
+                              {"1", "1048576", "null"},
+                              {"model.distributed.world_size=1048576"}},
                              {"timeout", {"0", "null"}, {"1e-3"}}});
   add("pretrained.", {{"timeout", {"0"}, {"1e-3", "null"}}});
   add("training.",

@@ -728,10 +728,9 @@ struct Refusal {
 TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
   const std::string folder = "run: {experiment_dir: x}\n";
   const Refusal cases[] = {
-      {"model: {distributed: {world_size: 2}}",
-       "model.distributed.world_size: world_size = 2 is not supported yet by this version; start "
-       "one process, and write "
-       "world_size: 1 or leave it out"},
+      {"model: {distributed: {world_size: 2, pipeline_parallel: 2}}",
+       "model.distributed.pipeline_parallel: pipeline_parallel = 2 is not supported yet by this "
+       "version; write pipeline_parallel: 1 or leave it out; ranks then share the batch"},
       {"model: {distributed: {training_dtype: fp64}}",
        "model.distributed.training_dtype: expected float32, bfloat16 or float16, found float64; "
        "write for example training_dtype: bfloat16"},
@@ -775,15 +774,12 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
             "training.checkpoint");
   EXPECT_EQ(
       refusal_of("model: {distributed: {world_size: 2, tensor_parallel: 2, local_world_size: 2}}"),
-      "t.yaml:1: model.distributed.world_size: world_size = 2 is not supported yet by this "
-      "version; start one "
-      "process, and write world_size: 1 or leave it out\n"
-      "t.yaml:1: model.distributed.local_world_size: local_world_size = 2 is not supported yet by "
-      "this version; "
-      "start one process, and write local_world_size: 1 or leave it out\n"
       "t.yaml:1: model.distributed.tensor_parallel: tensor_parallel = 2 is not supported yet by "
-      "this version; start "
-      "one process, and write tensor_parallel: 1 or leave it out");
+      "this version; write tensor_parallel: 1 or leave it out; ranks then share the batch");
+  EXPECT_EQ(refusal_of("model: {distributed: {world_size: 4, local_world_size: 2}}"), "no error");
+  EXPECT_EQ(refusal_of("model: {distributed: {local_world_size: 2}}"),
+            "t.yaml:1: model.distributed.local_world_size: expected at most "
+            "model.distributed.world_size (1), found 2");
 }
 
 TEST(Supported, RefusesALauncherThatSaysSomethingElse) {

@@ -1,0 +1,265 @@
+#!/usr/bin/python3
+"""Training on several data-parallel ranks: the numbers of one process, whatever ZeRO stage and number of ranks; one ending."""
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from support import HOST, HostTest, environment, losses_of, read_metrics, read_safetensors, run_host, sample_documents, write_memmap
+
+ITERATIONS = 10
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class RanksCase(HostTest):
+    def setUp(self):
+        super().setUp()
+        for name in LAUNCHER_VARIABLES:
+            self.assertNotIn(name, os.environ)
+        self.data = self.tiny_data()
+        self.held_out = self.tiny_data("held_out", seed=2)
+
+    def arguments(self, experiment, **changes):
+        """Everything that ranks must do together: micro-batches, validation, saves, clipping, masked labels."""
+        return self.tiny_arguments(experiment, ITERATIONS, **{
+            "batch.batch_size": 8, "batch.micro_batch_size": 1, "training.checkpoint.interval": 5, "training.checkpoint.keep": 20,
+            "training.validation": {"interval": 4, "iterations": 2}, "batch.cross_document_attention": False,
+            "data.datasets.Validation": {"type": "memmap", "path": str(self.held_out)}, **changes})
+
+    def train(self, name, ranks=1, code=0, **changes):
+        experiment = self.folder / name
+        launcher = ["--nproc", str(ranks)] if ranks > 1 else []
+        result = run_host(*launcher, *self.arguments(experiment, **changes), OMP_NUM_THREADS="1")
+        self.assert_ok(result, code)
+        return experiment, result.stdout
+
+    def numbers(self, experiment):
+        """(phase, iteration) -> losses and gradient norm; a step done twice must have come out the same."""
+        result = {}
+        for metrics in read_metrics(experiment):
+            value = {**losses_of(metrics), **({"grad_norm": metrics["grad_norm"]} if "grad_norm" in metrics else {})}
+            key = (metrics["phase"], metrics["iteration"])
+            self.assertEqual(result.setdefault(key, value), value, key)
+        return result
+
+    def assert_close(self, found, expected, relative=1e-4):
+        self.assertEqual(found.keys(), expected.keys())
+        for key, values in expected.items():
+            for name, value in values.items():
+                most = (1e-5 if key[1] <= 1 else relative) * abs(value)
+                self.assertLessEqual(abs(found[key][name] - value), most, (key, name, found[key][name], value))
+
+    def reference(self, **changes):
+        """Of one process; made once for equal changes."""
+        key = json.dumps(changes, sort_keys=True)
+        if key not in RanksCase.references:
+            RanksCase.references[key] = self.numbers(self.train(f"one-{len(RanksCase.references)}", **changes)[0])
+            self.assertEqual(len(RanksCase.references[key]), ITERATIONS + 3)
+        return RanksCase.references[key]
+
+    references = {}
+
+
+class DataParallel(RanksCase):
+    def test_any_ranks_and_zero_stage_train_as_one_process(self):
+        for ranks, zero in ((2, None), (2, 2), (2, 3), (4, 1), (4, 3)):
+            with self.subTest(ranks=ranks, zero=zero):
+                experiment, output = self.train(f"dp{ranks}-{zero}", ranks, model__multi_stage__zero_stage=zero)
+                self.assert_close(self.numbers(experiment), self.reference())
+                self.assertIn("[Rank 0]", output)
+
+    def test_frozen_parts_and_recomputation(self):
+        changes = {"model__base_model__transformer__mlp_lr_scale": [0], "training__recompute_activations": True,
+                   "optimizer__gradient_norm_clipping": 0.1}
+        experiment, _ = self.train("frozen", 2, model__multi_stage__zero_stage=3, **changes)
+        self.assert_close(self.numbers(experiment), self.reference(**changes))
+
+    def test_float16_with_dynamic_scaling_skips_on_all_ranks(self):
+        changes = {"model__distributed__training_dtype": "float16", "optimizer__gradient_scaler__initial": 2.0**40}
+        found, _ = self.train("half", 2, **changes)
+        one, _ = self.train("half-one", **changes)
+        scales = [[(m["iteration"], m["loss_scale"], m["skipped_iters"]) for m in read_metrics(e) if m["phase"] == "training"]
+                  for e in (found, one)]
+        self.assertEqual(*scales)
+        self.assertGreater(sum(skipped for _, _, skipped in scales[0]), 0)
+
+    def test_a_checkpoint_goes_on_with_any_number_of_ranks(self):
+        expected = self.reference()
+        for first, then in ((2, 2), (2, 1), (1, 4), (4, 2)):
+            with self.subTest(first=first, then=then):
+                name = f"resume-{first}-{then}"
+                experiment, _ = self.train(name, first, training__shutdown__interval=5, code=0)
+                self.assertEqual({p.name for p in (experiment / "checkpoint/5").glob("rank_*")},
+                                 {f"rank_{r}.safetensors" for r in range(first)})
+                _, output = self.train(name, then)
+                self.assertIn("Loading checkpoint from iteration 5", output)
+                self.assert_close(self.numbers(experiment), expected)
+
+    def test_ranks_that_stop_resume_to_the_bit(self):
+        whole, _ = self.train("whole", 2)
+        stopped, _ = self.train("stopped", 2, training__shutdown__interval=5)
+        self.train("stopped", 2)
+        self.assertEqual(self.numbers(stopped), self.numbers(whole))
+        for rank in range(2):
+            a, b = (read_safetensors(e / f"checkpoint/{ITERATIONS}/rank_{rank}.safetensors") for e in (stopped, whole))
+            self.assertEqual(a, b)
+
+    def test_frozen_weights_keep_every_bit(self):
+        experiment, _ = self.train("kept", 2, model__base_model__transformer__mlp_lr_scale=[0], training__checkpoint__interval=1,
+                                   model__multi_stage__zero_stage=2)
+        first, last = (read_safetensors(experiment / f"checkpoint/{i}/rank_0.safetensors") for i in (1, ITERATIONS))
+        held = {name: len(tensor[2]) for name, tensor in first.items()}
+        self.assertLess(held["exp_avgs_shard"], held["weights_shard"])  # no state of what is frozen
+        words = [tensor["weights_shard"][2] for tensor in (first, last)]
+        same = sum(words[0][i:i + 4] == words[1][i:i + 4] for i in range(0, len(words[0]), 4))
+        frozen = (held["weights_shard"] - held["exp_avgs_shard"]) // 4
+        self.assertGreaterEqual(same, frozen)
+        self.assertLess(same, frozen + held["exp_avgs_shard"] // 8)  # and the rest has moved
+
+    def test_evaluation_on_other_ranks(self):
+        experiment, _ = self.train("evaluated")
+        self.assert_ok(run_host("evaluate", "--nproc", 2, "--plugin", "gpt", experiment, OMP_NUM_THREADS="1"))
+        found = read_metrics(experiment, 1)
+        expected = [m for m in read_metrics(experiment, 0) if m["phase"] == "validation"][-1]
+        self.assertEqual([m["phase"] for m in found], ["validation"])
+        # The steps that follow the last validation of the training.
+        self.assertAlmostEqual(found[0]["language_model_loss"], expected["language_model_loss"], delta=0.3)
+        self.assert_ok(run_host("evaluate", "--plugin", "gpt", experiment, OMP_NUM_THREADS="1"))
+        alone, = read_metrics(experiment, 2)
+        self.assertAlmostEqual(found[0]["language_model_loss"], alone["language_model_loss"], delta=1e-5)
+
+    def test_each_rank_has_its_log_and_its_artifacts(self):
+        experiment, _ = self.train("artifacts", 2, model__multi_stage__debug_layer_outputs=2, run__tensor_logs__save=True)
+        run = experiment / "runs/0"
+        self.assertEqual({p.name for p in (run / "logs").iterdir()}, {"logs_rank_0.txt", "logs_rank_1.txt"})
+        for rank in "01":
+            self.assertTrue((run / f"artifacts/{rank}/tensor_logs_train_1.safetensors").exists())
+        self.assertEqual({p.name for p in (experiment / "runs").iterdir()}, {"0"})
+
+
+class RanksEnd(RanksCase):
+    def start(self, name, ranks, **changes):
+        experiment = self.folder / name
+        # Far more steps than a test waits for.
+        arguments = self.arguments(experiment, training__train_iters=1_000_000, **changes)
+        process = subprocess.Popen([HOST, "--nproc", str(ranks), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, env=environment(OMP_NUM_THREADS="1"), stdin=subprocess.DEVNULL)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return experiment, process
+
+    def lines_until(self, process, pattern):
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if re.search(pattern, line):
+                return lines
+        self.fail("".join(lines))
+
+    def ranks_of(self, process):
+        """Process ids by rank."""
+        children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True).stdout.split()
+        result = {}
+        for pid in children:
+            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            result.update({int(v[5:]): int(pid) for v in variables if v.startswith("RANK=")})
+        return result
+
+    def end(self, process):
+        output = process.stdout.read()
+        process.stdout.close()
+        return process.wait(60), output
+
+    def test_a_signal_to_one_rank_stops_all_at_the_same_step(self):
+        experiment, process = self.start("signalled", 2)
+        self.lines_until(process, r"training @ iteration +3/")
+        os.kill(self.ranks_of(process)[1], signal.SIGTERM)
+        code, output = self.end(process)
+        self.assertEqual(code, 3, output)
+        self.assertRegex(output, r"Interrupt signal SIGTERM received: stopped after iteration \d+, everything is saved")
+        step = int(re.search(r"stopped after iteration (\d+)", output)[1])
+        self.assertTrue((experiment / f"checkpoint/{step}/rank_1.safetensors").exists())
+
+    def test_a_killed_rank_ends_all_and_the_next_start_goes_on(self):
+        experiment, process = self.start("killed", 2)
+        self.lines_until(process, r"Saved checkpoint to .*/5$")
+        os.kill(self.ranks_of(process)[1], signal.SIGKILL)
+        began = time.monotonic()
+        code, output = self.end(process)
+        self.assertNotEqual(code, 0)
+        self.assertLess(time.monotonic() - began, 15)
+        self.assertRegex(output, r"\[Rank 0\] error: .*rank 1")
+        self.assertEqual({p.name for p in (experiment / "checkpoint").glob("*") if not (p / "ok").exists()}, set())
+        latest = max(int(p.name) for p in (experiment / "checkpoint").iterdir())
+        result = run_host("--nproc", 2, *self.arguments(experiment, training__train_iters=latest + 2), OMP_NUM_THREADS="1")
+        self.assertIn(f"Loading checkpoint from iteration {latest}", self.assert_ok(result).stdout)
+
+    def test_a_rank_that_fails_tells_all_its_sentence(self):
+        """A token that only rank 1 reads: samples go to the ranks in turn."""
+        document = [i % 64 for i in range(32 * 200)]
+        document[32 * 13 + 16] = 99
+        write_memmap(self.folder / "bad", [document])
+        _, process = self.start("failing", 2, data__sampling__shuffle="disabled",
+                                data__datasets__Training={"type": "memmap", "path": str(self.folder / "bad")})
+        code, output = self.end(process)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"\[Rank 1\] error: .*bad.*found 99")
+        self.assertRegex(output, r"\[Rank 0\] error: rank 1 .*failed: .*bad.*found 99")
+
+    def start_rank(self, rank, port, arguments, cwd):
+        variables = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "LOCAL_RANK": str(rank),
+                     "LOCAL_WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([HOST, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd,
+                                env=environment(**variables), stdin=subprocess.DEVNULL)
+
+    def end_of_two(self, first, second, folders=(None, None)):
+        """(code, output) of two ranks that were started with these arguments in these folders."""
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        processes = [self.start_rank(rank, port, arguments, folders[rank]) for rank, arguments in enumerate((first, second))]
+        self.addCleanup(lambda: [p.kill() for p in processes if p.poll() is None])
+        return [(p.wait(60), p.stdout.read(), p.stdout.close())[:2] for p in processes]
+
+    def test_ranks_with_other_configurations_are_told_apart(self):
+        arguments = self.arguments(self.folder / "different")
+        for code, output in self.end_of_two(arguments, [*arguments, "optimizer.learning_rate.base=0.5"]):
+            self.assertEqual(code, 1, output)
+            self.assertRegex(output, r"error: expected the same configuration .*rank 0 has .*base: 0\.003.*rank 1 has .*base: 0\.5")
+
+    def test_ranks_with_other_data_are_told_apart(self):
+        folders = [self.folder / "first", self.folder / "second"]
+        for seed, folder in enumerate(folders):
+            folder.mkdir()
+            write_memmap(folder / "data", sample_documents(seed=seed))
+        arguments = self.arguments(self.folder / "different", data__datasets__Training={"type": "memmap", "path": "data"})
+        for code, output in self.end_of_two(arguments, arguments, folders):
+            self.assertEqual(code, 1, output)
+            self.assertRegex(output, r"error: expected the same data .*Training: ")
+
+    def test_a_rank_that_does_not_come_is_named_after_the_timeout(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        alone = self.start_rank(0, port, self.arguments(self.folder / "alone", model__distributed__timeout=1), None)
+        self.addCleanup(lambda: alone.poll() is None and alone.kill())
+        code, output = self.end(alone)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"error: expected .*2 ranks.*rank 1")
+
+    def test_one_folder_for_all(self):
+        folders = [self.folder / "first", self.folder / "second"]
+        for folder in folders:
+            folder.mkdir()
+        for code, output in self.end_of_two(*[self.arguments(pathlib.Path("experiment"))] * 2, folders):
+            self.assertEqual(code, 1, output)
+            self.assertRegex(output, r"expected the run folder .*second/experiment/runs/0 that rank 0 made, found none; choose a "
+                                     r"run.experiment_dir that is the same folder for all ranks")
+
+
+if __name__ == "__main__":
+    unittest.main()
