@@ -11,6 +11,7 @@
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/config/resolve.hpp"
+#include "core/plugin/collectives_table.hpp"
 #include "core/train/datasets/make_dataset.hpp"
 #include "core/train/executor/wiring.hpp"
 #include "core/train/sampling_settings.hpp"
@@ -32,6 +33,21 @@ std::chrono::milliseconds to_wait(double seconds) {
 }
 
 }  // namespace
+
+Run::OfferedGroups::OfferedGroups(const std::unique_ptr<distributed::Session>& session) {
+  if (distributed::LaunchEnvironment::from_process().world_size.value_or(1) == 1) return;
+  plugin::offer_collectives([&session](std::string_view name) -> distributed::Communicator* {
+    if (!session) {
+      throw Error(Status::kInvalid,
+                  "expected a question about other ranks once all have met (from bind() on), found "
+                  "it before");
+    }
+    const auto kind = distributed::group_of_name(name);
+    return kind ? &session->group(*kind) : nullptr;
+  });
+}
+
+Run::OfferedGroups::~OfferedGroups() { plugin::offer_collectives({}); }
 
 Run::Run(Options options, std::string command_line)
     : options_(std::move(options)), command_line_(std::move(command_line)), job_(options_) {

@@ -60,10 +60,17 @@ class Run {
                                                            int64_t samples);
 
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+  // The groups of the session for plugins, from before the first is loaded until all have shut down.
+  struct OfferedGroups {
+    explicit OfferedGroups(const std::unique_ptr<distributed::Session>& session);
+    ~OfferedGroups();
+  };
+
   const Options options_;
   const std::string command_line_;
-  Job job_;
   std::unique_ptr<distributed::Session> session_;
+  const OfferedGroups offered_{session_};
+  Job job_;
   std::optional<checkpoint::ExperimentLock> lock_;
   std::optional<train::RunDirectory> folder_;
   std::optional<RunningJob> running_;
