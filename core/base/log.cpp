@@ -57,15 +57,16 @@ std::string pattern(const Options& options) {
 
 // Needs the lock.
 void rebuild(State& s) {
-  std::vector<spdlog::sink_ptr> sinks{std::make_shared<spdlog::sinks::stdout_sink_mt>()};
+  auto output = std::make_shared<spdlog::sinks::stdout_sink_mt>();
+  // One rank tells what all do; the others' standard output is most often the same.
+  if (s.options.rank != 0) output->set_level(to_spdlog(Level::kWarning));
+  std::vector<spdlog::sink_ptr> sinks{output};
   if (!s.file.empty()) {
     sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(s.file.string(), false));
   }
   s.logger = std::make_shared<spdlog::logger>("fastllm", sinks.begin(), sinks.end());
   s.logger->set_pattern(pattern(s.options));
-  Level level = s.options.level;
-  if (s.options.rank != 0 && level < Level::kWarning) level = Level::kWarning;
-  s.logger->set_level(to_spdlog(level));
+  s.logger->set_level(to_spdlog(s.options.level));
   s.logger->flush_on(spdlog::level::info);
 }
 
@@ -131,6 +132,7 @@ void progress(std::string_view text) {
   if (!terminal) return;
   auto& s = state();
   std::lock_guard lock(s.mutex);
+  if (s.options.rank != 0) return;  // they would draw over each other
   if (text.empty()) return clear_progress(s);
   winsize size{};
   size_t width =

@@ -13,7 +13,7 @@ enum class Level { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kFatal = 4 }
 
 struct Options {
   bool timestamps = true;
-  int rank = 0, world_size = 1;  // other ranks than 0 speak from warning up
+  int rank = 0, world_size = 1;  // to standard output, other ranks than 0 speak from warning up
   Level level = Level::kInfo;
 };
 
@@ -32,7 +32,7 @@ void flush();
 void plain_error(std::string_view text);
 
 // A line on a terminal that is drawn over in place ("step 12/300 ...") and never reaches the file.
-// Does nothing when standard error is no terminal. Empty text clears it.
+// Of rank 0 alone; does nothing when standard error is no terminal. Empty text clears it.
 void progress(std::string_view text);
 
 }  // namespace fastllm::log
