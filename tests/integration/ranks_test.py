@@ -14,37 +14,13 @@ import sys
 import time
 import unittest
 
-from support import BUILD, HOST, environment
+from support import BUILD, HOST, RANKS_TIMEOUT, end_all, environment, free_port, start, start_rank
 
 PROGRAM = BUILD / "bin/rank_program"
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-TIMEOUT = 60  # far above what any of these takes; nothing is decided by time
-
-
-def clean_environment(**more):
-    result = {name: value for name, value in environment(**more).items() if name not in LAUNCHER_VARIABLES or name in more}
-    result.setdefault("OMP_NUM_THREADS", "1")
-    return result
-
-
 def launch(ranks, *words, **env):
     """Through the launcher; returns when all ranks have ended."""
-    return subprocess.run([PROGRAM, "--nproc", str(ranks), *words], capture_output=True, text=True, timeout=TIMEOUT,
-                          env=clean_environment(**env))
-
-
-def free_port():
-    """One that nobody listens on; the caller's processes are the only ones that use it."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def start_rank(rank, size, port, *words, **env):
-    """One process as an outer launcher would start it."""
-    variables = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **env}
-    return subprocess.Popen([PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env=clean_environment(**variables))
+    return subprocess.run([PROGRAM, "--nproc", str(ranks), *words], capture_output=True, text=True, timeout=RANKS_TIMEOUT,
+                          env=environment(**{"OMP_NUM_THREADS": "1", **env}))
 
 
 def processes_of(marker):
@@ -79,11 +55,6 @@ class RanksTest(unittest.TestCase):
             self.assertEqual(len(lines), 1, output)
             self.assertRegex(lines[0], sentence)
 
-    def end(self, *processes):
-        """Waits for processes of start_rank; returns (code, output) of each."""
-        self.addCleanup(lambda: [p.kill() for p in processes if p.poll() is None])
-        return [(p.wait(TIMEOUT), p.stdout.read(), p.stdout.close())[:2] for p in processes]
-
 
 class Together(RanksTest):
     def test_collectives_of_all_types_in_all_groups(self):
@@ -106,32 +77,31 @@ class Together(RanksTest):
         if not python:
             self.skipTest("FASTLLM_JUDGES_PYTHON names no Python with PyTorch")
         result = subprocess.run([python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2", "--master-port",
-                                 str(free_port()), PROGRAM, "collectives"], capture_output=True, text=True, timeout=TIMEOUT,
-                                env=clean_environment())
+                                 str(free_port()), PROGRAM, "collectives"], capture_output=True, text=True, timeout=RANKS_TIMEOUT,
+                                env=environment())
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         self.assertEqual(result.stdout.count("all right"), 2, result.stdout + result.stderr)
 
     def test_ranks_of_a_slurm_step(self):
-        def start(rank):
+        def task(rank):
             slurm = {"SLURM_PROCID": str(rank), "SLURM_STEP_NUM_TASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_STEP_ID": "0",
                      "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": "1", "MASTER_PORT": port}
-            return subprocess.Popen([PROGRAM, "collectives"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                    env=clean_environment(**slurm))
+            return start(PROGRAM, "collectives", OMP_NUM_THREADS="1", **slurm)
         port = str(free_port())
-        for code, output in self.end(start(0), start(1)):
+        for code, output in end_all(self, task(0), task(1)):
             self.assertEqual((code, output), (0, "all right\n"))
 
 
 class Meeting(RanksTest):
     def test_a_rank_that_does_not_come_is_named(self):
         port = free_port()
-        ends = self.end(start_rank(0, 3, port, "meet", "timeout=1500"), start_rank(2, 3, port, "meet", "timeout=1500"))
+        ends = end_all(self, *(start_rank(rank, 3, port, PROGRAM, "meet", "timeout=1500") for rank in (0, 2)))
         for code, output in ends:
             self.assertEqual(code, 1, output)
             self.assertRegex(output, r"expected 3 ranks within 1.5 s, found that rank 1 did not come; there are rank 0 \(.*\), rank 2 \(")
 
     def test_rank_0_that_does_not_come_is_named(self):
-        (code, output), = self.end(start_rank(1, 2, free_port(), "meet", "timeout=1000"))
+        (code, output), = end_all(self, start_rank(1, 2, free_port(), PROGRAM, "meet", "timeout=1000"))
         self.assertEqual(code, 1, output)
         self.assertRegex(output, r"expected rank 0 at 127.0.0.1:\d+ within 1 s, found nothing there \(Connection refused\)")
 
@@ -140,7 +110,7 @@ class Meeting(RanksTest):
             taken.bind(("", 0))
             taken.listen()
             port = taken.getsockname()[1]
-            ends = self.end(start_rank(0, 2, port, "meet", "timeout=1500"), start_rank(1, 2, port, "meet", "timeout=1500"))
+            ends = end_all(self, *(start_rank(rank, 2, port, PROGRAM, "meet", "timeout=1500") for rank in (0, 1)))
         self.assertEqual([code for code, _ in ends], [1, 1], ends)
         self.assertRegex(ends[0][1], rf"expected port {port} to be free for the ranks to meet at, found it taken by process {os.getpid()} "
                                      rf"\(.*\); set MASTER_PORT to another one")
@@ -148,18 +118,18 @@ class Meeting(RanksTest):
 
     def test_two_ranks_of_one_number(self):
         port = free_port()
-        for code, output in self.end(*(start_rank(rank, 3, port, "meet") for rank in (0, 1, 1))):
+        for code, output in end_all(self, *(start_rank(rank, 3, port, PROGRAM, "meet") for rank in (0, 1, 1))):
             self.assertEqual(code, 1, output)
             self.assertRegex(output, r"two processes say that they are rank 1: .*, process \d+ and .*, process \d+")
 
     def test_another_number_of_ranks(self):
         port = free_port()
-        for code, output in self.end(start_rank(0, 2, port, "meet"), start_rank(1, 3, port, "meet")):
+        for code, output in end_all(self, start_rank(0, 2, port, PROGRAM, "meet"), start_rank(1, 3, port, PROGRAM, "meet")):
             self.assertEqual(code, 1, output)
             self.assertRegex(output, r"for 2 ranks, as rank 0 was, found rank 1 \(.*\) started for 3; start all with the same WORLD_SIZE")
 
     def test_nobody_says_where(self):
-        (code, output), = self.end(start_rank(0, 2, "", "meet", MASTER_ADDR=""))
+        (code, output), = end_all(self, start_rank(0, 2, "", PROGRAM, "meet", MASTER_ADDR=""))
         self.assertEqual(code, 1, output)
         self.assertIn("expected the variables MASTER_ADDR and MASTER_PORT to say where 2 ranks meet, found neither", output)
 
@@ -221,8 +191,7 @@ class Failures(RanksTest):
 class Launcher(RanksTest):
     def start(self, *words):
         marker = f"marker={os.getpid()}-{time.monotonic_ns()}"
-        process = subprocess.Popen([PROGRAM, "--nproc", "3", "steps", marker, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, env=clean_environment())
+        process = start(PROGRAM, "--nproc", 3, "steps", marker, *words)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
         for _ in range(3):  # all are under way
@@ -231,7 +200,7 @@ class Launcher(RanksTest):
         return process, marker
 
     def assert_gone(self, marker):
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + RANKS_TIMEOUT
         while processes_of(marker):
             self.assertLess(time.monotonic(), deadline, "ranks were left behind")
             time.sleep(0.02)
@@ -241,7 +210,7 @@ class Launcher(RanksTest):
             process, marker = self.start()
             process.send_signal(number)
             output = process.stdout.read()
-            self.assertEqual(process.wait(TIMEOUT), 0, output)
+            self.assertEqual(process.wait(RANKS_TIMEOUT), 0, output)
             steps = re.findall(rf"stopped at step (\d+) by signal {number:d}", output)
             self.assertEqual((len(steps), len(set(steps))), (3, 1), output)
             self.assert_gone(marker)
@@ -249,12 +218,12 @@ class Launcher(RanksTest):
     def test_killed_itself_it_leaves_nobody_behind(self):
         process, marker = self.start()
         process.kill()
-        process.wait(TIMEOUT)
+        process.wait(RANKS_TIMEOUT)
         self.assert_gone(marker)
 
     def test_of_the_host(self):
         def host(*words, **env):
-            return subprocess.run([HOST, *words], capture_output=True, text=True, timeout=TIMEOUT, env=clean_environment(**env))
+            return subprocess.run([HOST, *words], capture_output=True, text=True, timeout=RANKS_TIMEOUT, env=environment(**env))
         result = host("--nproc", "2", "--plugin", "none-such")
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         for rank in range(2):
@@ -272,8 +241,8 @@ class Launcher(RanksTest):
         """Each rank computes with its share, unless the user says how many threads."""
         cores = len(os.sched_getaffinity(0))
         for given, expected in (({}, max(1, cores // 2)), ({"OMP_NUM_THREADS": "7"}, 7)):
-            env = {name: value for name, value in clean_environment().items() if name != "OMP_NUM_THREADS"}
-            result = subprocess.run([PROGRAM, "--nproc", "2", "threads"], capture_output=True, text=True, timeout=TIMEOUT,
+            env = {name: value for name, value in environment().items() if name != "OMP_NUM_THREADS"}
+            result = subprocess.run([PROGRAM, "--nproc", "2", "threads"], capture_output=True, text=True, timeout=RANKS_TIMEOUT,
                                     env={**env, **given})
             self.assertEqual(sorted(result.stdout.splitlines()), [f"[Rank {rank}] {expected} threads" for rank in range(2)])
 

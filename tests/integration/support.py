@@ -2,16 +2,20 @@
 
 FASTLLM_BINARY_DIR names the build under test (ctest sets it); without it, build/release. Standard library only.
 """
+import concurrent.futures
 import json
 import os
 import pathlib
 import random
 import re
+import select
 import shutil
+import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
@@ -19,6 +23,11 @@ BUILD = pathlib.Path(os.environ.get("FASTLLM_BINARY_DIR", SOURCE / "build/releas
 HOST = BUILD / "bin/fastllm-host"
 FIXTURES = SOURCE / "tests/fixtures"
 sys.path.insert(0, str(FIXTURES))
+
+# What tells a process its rank: those of a job that runs the tests are not meant for what they start.
+LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+SLURM_STEP_VARIABLES = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST")
+RANKS_TIMEOUT = 120  # seconds; far above what any run of several ranks takes, nothing is decided by time
 
 # A Llama-like model that trains a step in milliseconds, and small batches for it.
 TINY = {
@@ -50,8 +59,9 @@ def overrides(values):
 
 
 def environment(**more):
+    inherited = {name: value for name, value in os.environ.items() if name not in LAUNCHER_VARIABLES + SLURM_STEP_VARIABLES}
     # Two threads everywhere: sums in another order are other bits.
-    return {**os.environ, "OMP_NUM_THREADS": "2", "LC_ALL": "C.UTF-8", **more}
+    return {**inherited, "OMP_NUM_THREADS": "2", "LC_ALL": "C.UTF-8", **more}
 
 
 def run_host(*arguments, timeout=300, cwd=None, **env):
@@ -59,9 +69,50 @@ def run_host(*arguments, timeout=300, cwd=None, **env):
                           env=environment(**env), stdin=subprocess.DEVNULL)
 
 
-def start_host(*arguments, **env):
-    return subprocess.Popen([str(HOST), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+def start(*words, cwd=None, **env):
+    """Any program, with both outputs in one pipe."""
+    return subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=cwd,
                             env=environment(**env), stdin=subprocess.DEVNULL)
+
+
+def start_host(*arguments, **env):
+    return start(HOST, *arguments, **env)
+
+
+def free_port():
+    """One that nobody listens on; the caller's processes are the only ones that use it."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start_rank(rank, size, port, *words, cwd=None, **env):
+    """One process as an outer launcher would start it, on one thread."""
+    variables = {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size),
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    return start(*words, cwd=cwd, **{**variables, **env})
+
+
+def lines_until(process, pattern, seconds=RANKS_TIMEOUT):
+    """Reads its output up to the line that matches; AssertionError with the output when none comes in that time."""
+    output, descriptor, deadline = b"", process.stdout.fileno(), time.monotonic() + seconds
+    while not re.search(pattern, output[:output.rfind(b"\n") + 1].decode(errors="replace"), re.MULTILINE):
+        ready, _, _ = select.select([descriptor], [], [], max(0, deadline - time.monotonic()))
+        part = os.read(descriptor, 1 << 16) if ready else b""
+        if not part:
+            raise AssertionError(f"no line matches {pattern!r}:\n{output.decode(errors='replace')}")
+        output += part
+    return output.decode(errors="replace").splitlines()
+
+
+def end_all(test, *processes):
+    """Waits for processes of start(); (code, output) of each. Reads all the while: a full pipe would stop its writer."""
+    for process in processes:
+        test.addCleanup(process.wait)
+        test.addCleanup(process.kill)  # nothing once it has ended
+    with concurrent.futures.ThreadPoolExecutor(len(processes)) as pool:
+        outputs = list(pool.map(lambda process: process.communicate(timeout=RANKS_TIMEOUT)[0], processes))
+    return [(process.returncode, output) for process, output in zip(processes, outputs)]
 
 
 def write_memmap(prefix, documents, code=8, version=1):
