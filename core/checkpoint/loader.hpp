@@ -36,8 +36,8 @@ struct LoadResult {
   std::vector<std::string> dropped;  // with optimizer state in the checkpoint, frozen now
 };
 
-// On Error the store's contents are unspecified. Weights are invalidated in the buffers, gradients
-// are zero.
+// Of several ranks, each returns when all have read. On Error the states' contents are unspecified.
+// What was gathered from them, and gradients, are the caller's to renew.
 LoadResult load(const LoadRequest& request);
 
 }  // namespace fastllm::checkpoint

@@ -100,14 +100,17 @@ fs::path CheckpointManager::save(const TrainingState& state, shard::Store& store
     request.extra_files[kProvenanceName] = config::to_yaml(options_.provenance);
   const fs::path path = checkpoint::save(request);
   log::info(fmt::format("Saved {} to {}", name, path.string()));
-  if (options_.rank != 0) return path;
-  try {
-    write_file_atomic(options_.experiment_dir / "latest",
-                      fmt::format("{}\n", state.completed_steps));
-  } catch (const Error& e) {
-    log::warning(e.what());  // a hint only
+  if (options_.rank == 0) {
+    try {
+      write_file_atomic(options_.experiment_dir / "latest",
+                        fmt::format("{}\n", state.completed_steps));
+    } catch (const Error& e) {
+      log::warning(e.what());  // a hint only
+    }
+    apply(options_.retention, options_.base, aside_);
   }
-  apply(options_.retention, options_.base, aside_);
+  // Deleting can take long, too long for a collective that waits for rank 0.
+  if (options_.meet) options_.meet(fmt::format("deleting old saves in {}", options_.base.string()));
   return path;
 }
 

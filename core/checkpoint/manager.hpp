@@ -1,5 +1,6 @@
 // What the trainer knows of checkpoints: find the newest, load it, save, and let the keep rule
-// delete. One per run, held together with an ExperimentLock on the same folder. One thread.
+// delete. One per rank of a run, which has an ExperimentLock on the same folder, held by rank 0.
+// One thread.
 //
 //   ExperimentLock lock(experiment_dir);
 //   CheckpointManager checkpoints(options);
@@ -65,8 +66,8 @@ class CheckpointManager {
 
   // All ranks call, for this and for load().
   // Saves under the number state.completed_steps, notes it in {experiment_dir}/latest (a hint,
-  // never read), then deletes what the keep rule names. Error: nothing is left behind and older
-  // checkpoints are untouched.
+  // never read), then deletes what the keep rule names. Error: older checkpoints are untouched; of
+  // this one nothing is left, or of several ranks what the next start removes.
   std::filesystem::path save(const TrainingState& state, shard::Store& store);
 
  private:

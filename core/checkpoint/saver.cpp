@@ -44,32 +44,33 @@ std::optional<int64_t> free_bytes(const fs::path& path) {
   return int64_t(info.f_bavail) * int64_t(info.f_frsize);
 }
 
-// Where to write until the end: `aside`, or a hidden folder in `base` where that is a file system
-// of its own.
-fs::path aside_on_same_filesystem(const fs::path& base, const fs::path& aside) {
-  struct stat base_info {
-  }, aside_info{};
-  if (::stat(base.c_str(), &base_info) == 0 && ::stat(aside.c_str(), &aside_info) == 0 &&
-      base_info.st_dev == aside_info.st_dev) {
-    return aside;
-  }
-  const fs::path inside = base / ".saving";
-  make_directories(inside);
-  return inside;
+// Where an unfinished save may lie: {experiment}/.saving, or a hidden folder in `base` where that is
+// a file system of its own.
+fs::path aside_within(const fs::path& base) { return base / ".saving"; }
+
+bool on_one_filesystem(const fs::path& a, const fs::path& b) {
+  struct stat a_info {
+  }, b_info{};
+  return ::stat(a.c_str(), &a_info) == 0 && ::stat(b.c_str(), &b_info) == 0 &&
+         a_info.st_dev == b_info.st_dev;
 }
 
-// Removes the unfinished folder whatever happens, unless it has got its name.
+// Removes the folder when it goes, or what the finished save replaced in its place.
 class UnfinishedDirectory {
  public:
   explicit UnfinishedDirectory(fs::path path) : path_(std::move(path)) { make_directories(path_); }
   ~UnfinishedDirectory() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    if (!in_use_) fs::remove_all(path_, ignored);
   }
   const fs::path& path() const { return path_; }
+  // Other ranks work in it. Were it to go under them, they would tell of files that are missing,
+  // and not of what went wrong here; the next remove_leftovers() takes it.
+  void in_use_by_others(bool in_use) { in_use_ = in_use; }
 
  private:
   fs::path path_;
+  bool in_use_ = false;
 };
 
 // A shard at a time, or box by box where the format knows parameters only.
@@ -223,11 +224,13 @@ class Saving {
   fs::path run() {
     require_parallel();
     if (main_) open();
+    if (main_) unfinished_->in_use_by_others(several());
     meet("the unfinished folder");
     if (!main_) find_folder();
     write();
     if (request_.read_back) read_back_samples(request_, directory_);
     meet("what was written");
+    if (main_) unfinished_->in_use_by_others(false);
     if (main_) publish_all();
     meet("the finished checkpoint");
     return target_;
@@ -238,10 +241,10 @@ class Saving {
     if (request_.meet) request_.meet(fmt::format("{}: {}", what_, place));
   }
 
+  bool several() const { return request_.states.layout->world().size() > 1; }
+
   void require_parallel() const {
-    if (request_.states.layout->world().size() == 1 ||
-        (request_.format.caps() & FASTLLM_CAN_PARALLEL))
-      return;
+    if (!several() || (request_.format.caps() & FASTLLM_CAN_PARALLEL)) return;
     throw Error(Status::kInvalid,
                 fmt::format("expected a checkpoint format that several ranks can write at once, "
                             "found {}, which cannot; use distributed, or one rank",
@@ -256,7 +259,8 @@ class Saving {
     const int64_t needed = bytes_to_save(request_.states);
     make_directories(request_.base);
     make_directories(request_.aside);
-    const fs::path aside = aside_on_same_filesystem(request_.base, request_.aside);
+    const bool within = !on_one_filesystem(request_.base, request_.aside);
+    const fs::path aside = within ? aside_within(request_.base) : request_.aside;
     remove_leftovers(aside);
     if (const auto free = free_bytes(request_.base); free && *free < needed) {
       throw Error(Status::kUnavailable, fmt::format("expected room for {}, found {} free; free "
@@ -267,13 +271,18 @@ class Saving {
     directory_ = unfinished_->path();
   }
 
+  // Rank 0 chose the place, by what the file systems look like from there.
   void find_folder() {
-    directory_ = aside_on_same_filesystem(request_.base, request_.aside) / name();
-    if (fs::is_directory(directory_)) return;
+    const fs::path places[] = {request_.aside, aside_within(request_.base)};
+    for (const fs::path& place : places) {
+      directory_ = place / name();
+      if (fs::is_directory(directory_)) return;
+    }
     throw Error(Status::kUnavailable,
-                fmt::format("expected {}, which rank 0 made, found no such folder; choose a "
-                            "run.experiment_dir that is the same folder for all ranks",
-                            directory_.string()));
+                fmt::format("expected the folder {} that rank 0 made in {} or {}, found it in "
+                            "neither; choose a run.experiment_dir that is the same folder for all "
+                            "ranks",
+                            name(), places[0].string(), places[1].string()));
   }
 
   void write() {
@@ -325,10 +334,12 @@ fs::path save(const SaveRequest& request) {
     if (e.status() == Status::kUnavailable && text.find(errno_text(ENOSPC)) != std::string::npos &&
         free) {
       text += fmt::format(
-          "; {} are needed in all, {} are free now that the unfinished save is removed; free some, "
-          "or choose another "
+          "; {} are needed in all, {} are free now{}; free some, or choose another "
           "run.experiment_dir",
-          bytes_text(bytes_to_save(request.states)), bytes_text(*free));
+          bytes_text(bytes_to_save(request.states)), bytes_text(*free),
+          request.states.layout->world().size() == 1
+              ? " that the unfinished save is removed"
+              : ", and the next start removes what is left of this save");
     }
     throw Error(e.status(), what + ": " + text);
   } catch (const fs::filesystem_error& e) {

@@ -30,8 +30,8 @@ struct SaveRequest {
 };
 
 // Returns the checkpoint's folder. A leftover of that name without `ok` gives way, with a warning.
-// On failure everything that was written is removed; a full disk is told with the bytes needed and
-// free.
+// On failure everything that was written is removed, except what other ranks may still be writing:
+// that is left aside, for remove_leftovers(). A full disk is told with the bytes needed and free.
 std::filesystem::path save(const SaveRequest& request);
 
 // Bytes the states of all ranks take in files.

@@ -2,6 +2,8 @@
 // name in memory.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <functional>
 #include <map>
@@ -96,9 +98,9 @@ class MemoryFormat : public checkpoint::Format {
     return std::make_unique<MemoryReader>(*this);
   }
   std::unique_ptr<checkpoint::Writer> create(const std::filesystem::path& directory,
-                                             const Node& given, int) override {
+                                             const Node& given, int rank) override {
     metadata = given;
-    write_file_atomic(directory / "data", "not looked at");
+    write_file_atomic(directory / fmt::format("data_{}", rank), "not looked at");
     return std::make_unique<MemoryWriter>(*this);
   }
 

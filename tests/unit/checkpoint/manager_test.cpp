@@ -76,6 +76,29 @@ TEST_F(Manager, SavesKeepsFindsAndLoads) {
   EXPECT_EQ(job.flat("weights"), weights);
 }
 
+// A collective after it would wait less long than a meeting does.
+TEST_F(Manager, RanksMeetWhenAllIsReadAndWhenOldSavesAreDeleted) {
+  std::vector<std::string> places;
+  ManagerOptions o = options();
+  o.retention.keep = 1;
+  const auto weights = job.flat("weights");
+  bool read = false, deleted = false;
+  o.meet = [&](const std::string& place) {
+    places.push_back(place);
+    read = job.flat("weights") == weights;
+    deleted = !fs::exists(root() / "checkpoint" / "3");
+  };
+  CheckpointManager manager(o);
+  manager.save(at(3), *job.store);
+  manager.save(at(4), *job.store);
+  EXPECT_EQ(places.back(), "deleting old saves in " + (root() / "checkpoint").string());
+  EXPECT_TRUE(deleted);
+  job.fill(1);
+  manager.load(manager.named(4), *job.store);
+  EXPECT_EQ(places.back(), "loading " + (root() / "checkpoint" / "4").string() + ": all is read");
+  EXPECT_TRUE(read);
+}
+
 TEST_F(Manager, SavesAlsoWhileAStopIsAskedFor) {
   CheckpointManager manager(options());
   stop_signal() = 15;

@@ -2,7 +2,6 @@
 #include "core/checkpoint/saver.hpp"
 
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "core/checkpoint/finder.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "tests/unit/checkpoint/formats.hpp"
+#include "tests/unit/checkpoint/tiny_disk.hpp"
 
 namespace fastllm::test {
 namespace {
@@ -194,23 +194,6 @@ TEST_F(FullDisk, AFileSizeLimitIsASentenceAndLeavesNothing) {
   EXPECT_THAT(names_in(base()), ElementsAre("10"));
   EXPECT_TRUE(names_in(aside()).empty());
 }
-
-// A file system of its own, of the given size; skipped where the system does not let us mount.
-class TinyDisk {
- public:
-  TinyDisk(fs::path path, const std::string& size) : path_(std::move(path)) {
-    fs::create_directories(path_);
-    mounted_ = ::mount("tmpfs", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-  }
-  ~TinyDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-
- private:
-  fs::path path_;
-  bool mounted_;
-};
 
 TEST_F(FullDisk, TooLittleRoomIsFoundBeforeWriting) {
   TinyDisk disk(root_, "1m");
