@@ -1,7 +1,7 @@
-// This rank's memory, and how it comes together with that of others: gathered buffers the layers compute in, in the training type, and flat float32
-// shards the optimizer and checkpoints work on. Weights and gradients of a parameter are views into the buffers: addresses
-// stay for the life of the store. CPU memory, page-aligned, untouched pages cost nothing. One
-// thread.
+// This rank's memory, and how it comes together with that of others: gathered buffers the layers
+// compute in, in the training type, and flat float32 shards the optimizer and checkpoints work on.
+// Weights and gradients of a parameter are views into the buffers: addresses stay for the life of
+// the store. CPU memory, page-aligned, untouched pages cost nothing. One thread.
 #pragma once
 
 #include <fastllm/plugin.h>
@@ -31,7 +31,7 @@ struct StoreOptions {
   std::vector<std::string> optimizer_states{"exp_avgs", "exp_avgs_sq"};
 };
 
-// Computed from the layout alone, before anything is allocated (also what `plan` prints).
+// Computed from the layout alone, before anything is allocated: what a run says of its memory.
 struct AllocationTable {
   int weight_buffers = 0, gradient_buffers = 0, shards = 0;
   int64_t weight_buffer_bytes = 0, gradient_buffer_bytes = 0, shard_bytes = 0;

@@ -5,6 +5,8 @@
 
 #include <cmath>
 
+#include "core/distributed/exchange.hpp"
+#include "tests/unit/distributed/memory_network.hpp"
 #include "tests/unit/train/toy_step.hpp"
 
 namespace fastllm::train {
@@ -57,6 +59,24 @@ TEST(FindNonFinite, AsksForNoOutputThatTheStepDoesNotMake) {
   find_non_finite(rig.workspace, rig.input);
   EXPECT_GT(rig.model.counts.back().forward, 0);
   EXPECT_FALSE(rig.model.logits_made);
+}
+
+// Each rank looks at its own micro-batches; one that finds nothing must not blame the hardware.
+TEST(FindNonFinite, ARankWithoutItPointsToTheOthers) {
+  distributed::testing::MemoryNetwork network;
+  std::string told[2];
+  distributed::testing::run_ranks(2, [&](int rank) {
+    const auto world = distributed::make_exchange(
+        group_of({.data = 2}, distributed::GroupKind::kWorld, rank), network.of(rank));
+    Settings settings = test::toy_settings();
+    settings.distributed.world_size = settings.distributed.data_parallel = 2;
+    settings.distributed.rank = rank;
+    test::ToyStep rig({}, settings, {.world = world.get(), .data = world.get()});
+    if (rank == 0) rig.model.poison = {3, false, 1, 1, 1};
+    told[rank] = find_non_finite(rig.workspace, rig.input);
+  });
+  EXPECT_THAT(told[0], HasSubstr("The first that is not finite: output hidden of layer block_1"));
+  EXPECT_EQ(told[1], "What is not finite began on another rank; see what it says.");
 }
 
 }  // namespace

@@ -20,8 +20,9 @@ inline train::Settings toy_settings() {
 }
 
 struct ToyStep {
-  explicit ToyStep(const ToyOptions& options = {}, train::Settings s = toy_settings())
-      : settings(std::move(s)), model(options), workspace(settings, model) {
+  explicit ToyStep(const ToyOptions& options = {}, train::Settings s = toy_settings(),
+                   const train::Ranks& ranks = {})
+      : settings(std::move(s)), model(options), workspace(settings, model, ranks) {
     train::initialize(workspace.store, model, 5);
     for (int b = 0; b < 2; ++b) {
       data::Batch& batch = batches[b];
