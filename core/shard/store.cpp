@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
@@ -119,6 +120,16 @@ struct PlacedGroup {
 struct PlacedStage {
   int weight_buffer = -1;
   std::vector<PlacedGroup> groups;
+  std::vector<distributed::Pending> gathering;  // on its way into the weight buffer
+};
+
+// Gradients of a group on their way to the shard.
+struct Reduction {
+  distributed::Pending pending;
+  float* sum = nullptr;    // where it arrives; null: in the shard
+  float* shard = nullptr;  // and what it is added to
+  int64_t elements = 0;
+  std::vector<float> scratch = {};  // holds the sum where the buffer cannot
 };
 
 struct Store::Impl {
@@ -137,7 +148,7 @@ struct Store::Impl {
   std::vector<char> has_gradient;
   std::vector<int> restored;  // by weight buffer: the stage it holds, -1: none
   std::vector<uint8_t> overwrite;
-  std::vector<float> reduced;  // a shard of gradients on its way to being added
+  std::vector<std::vector<Reduction>> reductions;  // under way, by gradient buffer
 
   Impl(const Layout& l, int r, const StoreOptions& o, StoreGroups g)
       : layout(l), rank(r), options(o), data(g.data), data_rank(l.world().data_rank(r)) {
@@ -155,6 +166,7 @@ struct Store::Impl {
     place_groups();
     make_parameter_views();
     restored.assign(weight_buffers.contents.size(), -1);
+    reductions.resize(gradient_buffers.contents.size());
     overwrite.assign(layout.description().parameters.size(), 1);
   }
 
@@ -275,30 +287,35 @@ struct Store::Impl {
     return buffer + to_bytes(data_rank * group.shard_elements, type);
   }
 
-  void restore(int stage) {
+  // Copies of one data rank are done at once.
+  void begin_restore(int stage) {
     PlacedStage& placed = stages[stage];
     int& held = restored[placed.weight_buffer];
     if (held >= 0 && held != stage)
       for (PlacedGroup& place : stages[held].groups) place.valid = false;
     held = stage;
-    std::vector<distributed::Pending> gathering;
     for (PlacedGroup& place : placed.groups) {
       if (place.valid) continue;
       const Group& group = *place.group;
       std::byte* const own = own_part(place.weights, group, options.training);
       copy(own, options.training, place.weight_shard, kFloat32, group.shard_elements);
       if (data) {
-        gathering.push_back(data->all_gather({own, group.shard_elements, options.training},
-                                             {place.weights, group.elements, options.training}));
+        placed.gathering.push_back(
+            data->all_gather({own, group.shard_elements, options.training},
+                             {place.weights, group.elements, options.training}));
       }
       place.valid = true;
     }
-    for (distributed::Pending& pending : gathering) pending.wait();
+  }
+
+  void restore(int stage) {
+    begin_restore(stage);
+    for (distributed::Pending& pending : std::exchange(stages[stage].gathering, {})) pending.wait();
   }
 
   bool is_restored(int stage) const {
     const PlacedStage& placed = stages[stage];
-    return restored[placed.weight_buffer] == stage &&
+    return restored[placed.weight_buffer] == stage && placed.gathering.empty() &&
            std::all_of(placed.groups.begin(), placed.groups.end(),
                        [](const PlacedGroup& place) { return place.valid; });
   }
@@ -331,7 +348,7 @@ struct Store::Impl {
       if (!place.gradients) continue;
       settle_untouched(*place.group);
       if (data)
-        reduce_scatter(place, accumulate);
+        begin_reduction(stage, place, accumulate);
       else
         (accumulate ? add : copy)(place.gradient_shard, kFloat32, place.gradients,
                                   gradient_type(options), place.group->count);
@@ -339,23 +356,32 @@ struct Store::Impl {
     reset(stage);
   }
 
-  void reduce_scatter(const PlacedGroup& place, bool accumulate) {
+  void begin_reduction(int stage, const PlacedGroup& place, bool accumulate) {
     const Group& group = *place.group;
     const DLDataType type = gradient_type(options);
     // Another stage may have left something there.
     fill_zero(place.gradients + to_bytes(group.count, type), type, group.elements - group.count);
-    const distributed::Memory shard{place.gradient_shard, group.shard_elements, kFloat32};
-    distributed::Memory to = shard;
+    Reduction reduction{.shard = place.gradient_shard, .elements = group.shard_elements};
     if (accumulate && is_float32(type)) {
-      to.data = own_part(place.gradients, group, type);
+      reduction.sum = reinterpret_cast<float*>(own_part(place.gradients, group, type));
     } else if (accumulate) {  // summed, and added, in float32
-      if (int64_t(reduced.size()) < group.shard_elements)
-        reduced.resize(size_t(group.shard_elements));
-      to.data = reduced.data();
+      reduction.scratch.resize(size_t(group.shard_elements));
+      reduction.sum = reduction.scratch.data();
     }
-    data->reduce_scatter({place.gradients, group.elements, type}, to, distributed::Reduce::kMean)
-        .wait();
-    if (accumulate) add(shard.data, kFloat32, to.data, kFloat32, group.shard_elements);
+    reduction.pending = data->reduce_scatter(
+        {place.gradients, group.elements, type},
+        {reduction.sum ? reduction.sum : reduction.shard, group.shard_elements, kFloat32},
+        distributed::Reduce::kMean);
+    reductions[size_t(gradient_buffers.buffer_of(stage))].push_back(std::move(reduction));
+  }
+
+  // In the order in which they began: sums into one shard keep theirs.
+  void await_reductions(std::vector<Reduction>& buffer) {
+    for (Reduction& reduction : std::exchange(buffer, {})) {
+      reduction.pending.wait();
+      if (reduction.sum)
+        add(reduction.shard, kFloat32, reduction.sum, kFloat32, reduction.elements);
+    }
   }
 
   void reset(int stage) {
@@ -386,7 +412,17 @@ void Store::restore(int stage) { impl_->restore(stage); }
 bool Store::restored(int stage) const { return impl_->is_restored(stage); }
 void Store::invalidate() { impl_->invalidate(true); }
 void Store::invalidate_trainable() { impl_->invalidate(false); }
+void Store::prefetch(int stage) {
+  if (impl_->data) impl_->begin_restore(stage);
+}
 void Store::reduce(int stage, bool accumulate) { impl_->reduce(stage, accumulate); }
+void Store::await_gradient_buffer(int stage) {
+  if (const int buffer = impl_->gradient_buffers.buffer_of(stage); buffer >= 0)
+    impl_->await_reductions(impl_->reductions[size_t(buffer)]);
+}
+void Store::await_reductions() {
+  for (std::vector<Reduction>& buffer : impl_->reductions) impl_->await_reductions(buffer);
+}
 void Store::reset_gradients(int stage) { impl_->reset(stage); }
 std::vector<uint8_t>& Store::overwrite_flags() { return impl_->overwrite; }
 const BufferPlacement& Store::weight_buffers() const { return impl_->weight_buffers; }

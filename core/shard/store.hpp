@@ -67,13 +67,20 @@ class Store {
   // (nearest, ties to even). What the buffer holds already is neither copied nor gathered again. All
   // data ranks call in the same order.
   void restore(int stage);
+  // Begins that, so that gathering goes on while other stages compute. Their buffers must be others.
+  void prefetch(int stage);
   bool restored(int stage) const;
   // The shards have changed: what layers see must be restored before its next use.
   void invalidate();            // all of it: initialized, or loaded
   void invalidate_trainable();  // by an update: frozen groups stay as they are
   // Gradient buffer -> grads shard, widened to float32; with several data ranks the mean over their
-  // buffers. Frozen groups are skipped. All data ranks call in the same order.
+  // buffers. Frozen groups are skipped. All data ranks call in the same order. Several ranks only
+  // begin it here: other stages compute meanwhile.
   void reduce(int stage, bool accumulate);
+  // Before a backward writes gradients of that stage: what was reduced from its buffer has arrived.
+  void await_gradient_buffer(int stage);
+  // All of it has arrived: the grads shard is complete.
+  void await_reductions();
 
   // For backward: 1 the next gradient of this parameter is written, 0 it is added to
   // (docs/compatibility.md).

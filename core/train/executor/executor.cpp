@@ -436,6 +436,10 @@ struct Executor::Impl {
         for (const shard::Stage& stage : store.layout().stages())
           store.reset_gradients(stage.index);
       walk(schedule);
+      if (training) {
+        const profile::Span wait("wait", "gradients");
+        store.await_reductions();
+      }
       check_finished();
       distributed::sum_over(options.data, losses);
       distributed::sum_over(options.data, metrics);
@@ -444,6 +448,19 @@ struct Executor::Impl {
       throw;
     }
     return result();
+  }
+
+  // The weights that are restored next are fetched while this step computes, when nothing computes in
+  // their buffer until then.
+  void prefetch_after(const std::vector<model::Step>& schedule, size_t step) {
+    const shard::BufferPlacement& buffers = store.weight_buffers();
+    for (size_t next = step + 1; next < schedule.size(); ++next) {
+      if (!schedule[next].restore_before) continue;
+      const int buffer = buffers.buffer_of(schedule[next].stage);
+      for (size_t s = step; s < next; ++s)
+        if (buffers.buffer_of(schedule[s].stage) == buffer) return;
+      return store.prefetch(schedule[next].stage);
+    }
   }
 
   void walk(const std::vector<model::Step>& schedule) {
@@ -458,6 +475,7 @@ struct Executor::Impl {
       if (step.restore_before) {
         const profile::Span restore("restore", "weights", step.stage);
         store.restore(step.stage);
+        prefetch_after(schedule, s);
       }
       FASTLLM_ASSERT(store.restored(step.stage));
       if (step.phase == Phase::kForward) {
@@ -468,6 +486,7 @@ struct Executor::Impl {
         continue;
       }
       FASTLLM_ASSERT(training);
+      store.await_gradient_buffer(step.stage);
       for (int l = stage.first_layer + stage.layer_count - 1; l >= stage.first_layer; --l)
         backward(pass, l);
       if (step.reduce_after) {
