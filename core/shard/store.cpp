@@ -125,7 +125,7 @@ struct PlacedStage {
 
 // Gradients of a group on their way to the shard.
 struct Reduction {
-  distributed::Pending pending;
+  distributed::Pending pending = {};
   float* sum = nullptr;    // where it arrives; null: in the shard
   float* shard = nullptr;  // and what it is added to
   int64_t elements = 0;

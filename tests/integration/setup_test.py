@@ -54,8 +54,7 @@ class Setup(unittest.TestCase):
         }
 
     def pin(self, digest):
-        for name in ("libtorch", "judges", "tokenizers", "bench"):
-            path = self.folder / "scripts" / f"{name}-requirements.txt"
+        for path in (self.folder / "scripts").glob("*-requirements.txt"):
             path.write_text(f"torch==2.11.0 --hash=sha256:{digest}\n")
 
     def shim(self, name, text):
@@ -98,8 +97,9 @@ class Setup(unittest.TestCase):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         self.assertEqual(list(self.cache.glob("judges-*")), [])
         bench, = self.cache.glob("bench-*")
+        litgpt, = self.cache.glob("litgpt-*")
         tokenizers = self.cache / "tokenizers"  # the program looks for this name
-        for environment in bench, tokenizers:
+        for environment in bench, litgpt, tokenizers:
             self.assertTrue(works(environment / "bin/python", "-c", "import torch"))
         # With other pins, what is there is brought up to date, under the name that goes with them.
         for environment in bench, tokenizers:
