@@ -2,6 +2,7 @@
 // save that fails on one of them.
 #include <array>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 
 #include "core/checkpoint/finder.hpp"
@@ -140,11 +141,15 @@ TEST_F(RanksSave, ARankThatSeesAnotherFolderSaysSoAndMakesNone) {
 
 // Else the other would tell of a missing file, and what is at the root of it would not be heard.
 TEST_F(RanksSave, TheFolderStaysWhileTheOtherStillWrites) {
+  std::promise<void> other_writes;
   HookedFormat failing(formats[0], [&](const std::string& step, const fs::path&) {
-    if (step == "declare exp_avgs") throw Error(Status::kUnavailable, "the cable fell out");
+    if (step != "declare exp_avgs") return;
+    other_writes.get_future().wait_for(std::chrono::seconds(20));
+    throw Error(Status::kUnavailable, "the cable fell out");
   });
   HookedFormat slow(formats[1], [&](const std::string& step, const fs::path& directory) {
     if (step != "finish") return;
+    other_writes.set_value();
     meeting->await_failure();
     EXPECT_TRUE(fs::exists(directory / "data_1"));
   });
