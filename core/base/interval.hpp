@@ -20,7 +20,8 @@ struct Interval {
   bool enabled() const { return interval || seconds; }
   // By iterations alone, as what follows: a pure function of the iteration.
   bool enabled(int64_t iteration) const;
-  // By either. seconds_since: since it last happened. Several ranks must ask with one rank's time.
+  // By either. seconds_since: since it last happened. Ranks have different clocks: what they find
+  // must be put to a vote.
   bool due(int64_t iteration, double seconds_since) const;
   // How often it was due in 0 .. iteration; iteration 0 counts when the offset is 0.
   int64_t count(int64_t iteration) const;
