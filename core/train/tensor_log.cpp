@@ -148,7 +148,8 @@ TensorLog::TensorLog(const Settings& settings, const model::Description& descrip
       memory_(settings.tensor_logs.activation_memory),
       max_elements_(settings.tensor_logs.max_elements),
       micro_batches_(settings.batch.sequential_micro_batches),
-      scope_(settings.tensor_logs.global ? "Global" : "Local"),
+      scope_(settings.tensor_logs.global && settings.distributed.world_size == 1 ? "Global"
+                                                                                 : "Local"),
       run_(settings.tensor_logs.save ? run : nullptr),
       description_(description) {
   if (!show_ && !run_) levels_ = {};

@@ -72,7 +72,7 @@ class TensorLog : public Observer {
   const bool show_, memory_;
   const int64_t max_elements_;
   const int64_t micro_batches_;  // of a step
-  const std::string scope_;      // "Global" or "Local"
+  const std::string scope_;      // "Global": all of a tensor and asked for; "Local"
   RunDirectory* run_;
   const model::Description& description_;
   std::vector<TensorRecord> records_;

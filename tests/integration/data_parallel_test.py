@@ -131,7 +131,10 @@ class DataParallel(RanksCase):
         self.assertAlmostEqual(found[0]["language_model_loss"], alone["language_model_loss"], delta=1e-5)
 
     def test_each_rank_has_its_log_and_its_artifacts(self):
-        experiment, _ = self.train("artifacts", 2, model__multi_stage__debug_layer_outputs=2, run__tensor_logs__save=True)
+        experiment, output = self.train("artifacts", 2, model__multi_stage__debug_layer_outputs=2, model__multi_stage__debug_param_init=1,
+                                        run__tensor_logs__save=True)
+        self.assertIn("Local param: ", output)
+        self.assertNotIn("Global ", output)  # nothing is gathered
         run = experiment / "runs/0"
         self.assertEqual({p.name for p in (run / "logs").iterdir()}, {"logs_rank_0.txt", "logs_rank_1.txt"})
         for rank in "01":

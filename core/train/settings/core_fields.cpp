@@ -64,7 +64,7 @@ void add_multi_stage(Schema& schema) {
            log_level("debug_all_param_gradients", "parameter gradients of every layer"),
            log_level("debug_param_update", "updated parameters"),
            boolean("debug_global_tensors", "true", kLogging,
-                   "Gather tensors before they are logged; with one rank only names differ."),
+                   "Name logged tensors Global; those of several ranks are Local anyway."),
            boolean("debug_activation_memory", "false", kLogging, "Log memory after each layer."),
            no_effect(boolean("debug_tensor_parallel", "false", kLogging,
                              "Check that tensor-parallel ranks agree; there is one.")),
@@ -124,12 +124,15 @@ void add_distributed(Schema& schema) {
     bool used = true;
   };
   const Shift shifts[] = {
-      {"dp_seed_shift", "317767863445754100075399033823", "Added to the seed per data rank."},
-      {"pp_seed_shift", "811026271858507938190098775099", "Added to the seed per pipeline rank."},
+      {"dp_seed_shift", "317767863445754100075399033823", "Added to the seed per data rank.",
+       false},
+      {"pp_seed_shift", "811026271858507938190098775099", "Added to the seed per pipeline rank.",
+       false},
       {"pp_gen_seed_shift", "500460795349110443334056239993",
        "Added to the seed of numbers equal on tensor-parallel ranks."},
       {"pp_gen_init_seed_shift", "631112027069964424381239824623", "The same for initialization."},
-      {"tp_seed_shift", "705275193289568515128435800471", "Added to the seed per tensor rank."},
+      {"tp_seed_shift", "705275193289568515128435800471", "Added to the seed per tensor rank.",
+       false},
       {"tp_gen_seed_shift", "278779420836085904093221202933",
        "Added to the seed of numbers that differ on tensor-parallel ranks."},
       {"tp_gen_init_seed_shift", "894750739684993243926471979237", "The same for initialization."},

@@ -34,7 +34,7 @@ struct RunSettings {
 struct TensorLogSettings {
   bool save = false, show = true;
   int64_t max_elements = 8;  // samples shown of a tensor
-  bool global = true;        // gathered over ranks
+  bool global = true;        // names them so; of one rank alone
   bool activation_memory = false;
   struct Levels {  // 0: nothing; see core/train/tensor_log.hpp
     int64_t layer_outputs = 0, layer_gradients = 0, param_init = 0, param_gradients = 0,
