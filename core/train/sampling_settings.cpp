@@ -10,6 +10,7 @@ SamplingSettings sampling_settings(const Settings& settings, const std::string& 
   const DataSettings& data = settings.data;
   SamplingSettings sampling;
   sampling.num_samples = num_samples;
+  sampling.processes = settings.distributed.local_world_size;
   sampling.sequence_length = settings.batch.sequence_length;
   sampling.predicted_tokens = predicted_tokens;
   sampling.seed = uint64_t(data.seed);

@@ -16,7 +16,8 @@ namespace fastllm::data {
 namespace {
 
 constexpr uint64_t kEpochSeedStep = 571;
-constexpr uint64_t kNarrow = uint64_t(1) << 32;  // numbers below fit uint32_t
+constexpr size_t kFewestKept = 2;  // runs: a sample may lie on both sides of a border
+constexpr int64_t kMostAtOnce = kFewestKept + 1;  // of large ones: the next is made before one goes
 
 constexpr std::pair<const char*, Shuffle> kShuffles[] = {
     {"disabled", Shuffle::kDisabled},
@@ -37,8 +38,8 @@ DocumentRun shuffled_run(const IndexedDataset& dataset, uint64_t count, uint64_t
 }
 
 DocumentRun shuffled_run(const IndexedDataset& dataset, uint64_t count, uint64_t seed) {
-  return count <= kNarrow ? shuffled_run<uint32_t>(dataset, count, seed)
-                          : shuffled_run<uint64_t>(dataset, count, seed);
+  return index_bytes(count) == sizeof(uint32_t) ? shuffled_run<uint32_t>(dataset, count, seed)
+                                                : shuffled_run<uint64_t>(dataset, count, seed);
 }
 
 }  // namespace
@@ -81,7 +82,8 @@ DocumentOrder::DocumentOrder(IndexedPointer dataset, const Options& options)
              .shuffle = shuffle_name(shuffle),
              .documents = documents_,
              .epochs = across ? options_.epochs : 1,
-             .samples = options_.ordered_samples};
+             .samples = options_.ordered_samples,
+             .runs = across ? 1 : std::clamp<int64_t>(options_.epochs, 1, kMostAtOnce)};
   if (shuffle != Shuffle::kDisabled) memory_.announce(options_.memory_limit);
   if (!across) return;
   if (__builtin_mul_overflow(documents_, options_.epochs, &run_length_) ||
@@ -110,10 +112,10 @@ std::shared_ptr<const DocumentRun> DocumentOrder::run(int64_t number) const {
   return entry->run;
 }
 
-// At least two runs stay, since a sample may lie on both sides of a border; many when they are small.
+// Many stay when they are small.
 void DocumentOrder::make_room(size_t bytes_each) const {
   constexpr size_t kKeepBytes = size_t(64) << 20, kMost = 1024;
-  size_t keep = std::clamp(kKeepBytes / (bytes_each + 1), size_t(2), kMost);
+  size_t keep = std::clamp(kKeepBytes / (bytes_each + 1), kFewestKept, kMost);
   std::lock_guard lock(mutex_);
   while (entries_.size() > keep) {
     entries_.erase(std::min_element(entries_.begin(), entries_.end(), [](auto& a, auto& b) {

@@ -12,6 +12,9 @@
 
 namespace fastllm::data {
 
+// Of an index below `count`: 4 while all of them fit 32 bits, else 8.
+constexpr uint64_t index_bytes(uint64_t count) { return count <= uint64_t(1) << 32 ? 4 : 8; }
+
 class DocumentRun {
  public:
   static constexpr int64_t kStride = 32;  // documents a lookup walks at most

@@ -14,7 +14,6 @@ namespace fastllm::data {
 namespace {
 
 constexpr uint64_t kLarge = uint64_t(256) << 20;
-constexpr uint64_t kNarrow = uint64_t(1) << 32;  // indices below fit 32 bits
 std::string size_text(uint64_t bytes) {
   constexpr auto kMost = uint64_t(std::numeric_limits<int64_t>::max());
   return bytes > kMost ? "more than 8 EiB" : mib_text(int64_t(bytes));
@@ -27,9 +26,9 @@ uint64_t OrderMemory::bytes() const {
   if (__builtin_mul_overflow(uint64_t(documents), uint64_t(epochs), &count))
     return std::numeric_limits<uint64_t>::max();
   const uint64_t sums = (count / DocumentRun::kStride + 1) * sizeof(int64_t);
-  if (__builtin_mul_overflow(count, count > kNarrow ? sizeof(uint64_t) : sizeof(uint32_t),
-                             &bytes) ||
+  if (__builtin_mul_overflow(count, index_bytes(count), &bytes) ||
       __builtin_add_overflow(bytes, sums, &bytes) ||
+      __builtin_mul_overflow(bytes, uint64_t(runs), &bytes) ||
       __builtin_add_overflow(bytes, uint64_t(samples) * sizeof(uint32_t), &bytes))
     return std::numeric_limits<uint64_t>::max();
   return bytes;
@@ -41,8 +40,8 @@ std::string OrderMemory::text() const {
   return fmt::format(
       "with shuffle {} the order of {} documents times {} epochs{} of dataset {} "
       "takes {}",
-      shuffle, with_commas(double(documents), 0), with_commas(double(epochs), 0), and_samples,
-      dataset, size_text(bytes()));
+      shuffle, with_commas(double(documents), 0), with_commas(double(epochs) * double(runs), 0),
+      and_samples, dataset, size_text(bytes()));
 }
 
 void OrderMemory::announce(uint64_t limit) const {

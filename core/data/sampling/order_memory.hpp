@@ -13,13 +13,14 @@ namespace fastllm::data {
 // What to do about an order that is too long.
 constexpr const char* kShorterOrder =
     "shuffle by epoch (data.sampling.shuffle: epoch, with the data under data.datasets), which "
-    "orders one epoch at a time, or train for fewer iterations";
+    "orders a few epochs at a time, or train for fewer iterations";
 
 struct OrderMemory {
   std::string dataset, shuffle;  // names
   int64_t documents = 0;         // of the dataset
   int64_t epochs = 1;            // in one order
   int64_t samples = 0;           // that have an order of their own: legacy alone
+  int64_t runs = 1;              // orders that are there at once
 
   // Saturated: a product that overflows fits no memory.
   uint64_t bytes() const;

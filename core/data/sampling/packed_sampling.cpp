@@ -29,7 +29,8 @@ class Packed final : public DocumentSamples {
         order_(this->dataset(), {.shuffle = options.shuffle,
                                  .seed = options.seed,
                                  .epochs = epochs(),
-                                 .last_epoch_apart = false}) {}
+                                 .last_epoch_apart = false,
+                                 .memory_limit = memory_limit(options.processes)}) {}
 
   void get(int64_t index, Sample& sample) const override {
     empty_lists(sample);

@@ -85,7 +85,8 @@ class Stream final : public DocumentSamples {
                                  .seed = options.seed,
                                  .epochs = epochs,
                                  .last_epoch_apart = legacy_ && legacy_->last_epoch_apart(),
-                                 .ordered_samples = legacy_ ? legacy_->samples() : 0}) {}
+                                 .ordered_samples = legacy_ ? legacy_->samples() : 0,
+                                 .memory_limit = memory_limit(options.processes)}) {}
 
   void get(int64_t index, Sample& sample) const override {
     empty_lists(sample);

@@ -26,6 +26,7 @@ struct SamplingOptions {
   // Tokens; 0: no limit. Longer documents are cut in chunks of that length, each a document of its
   // own for attention; or left out, when documents stay whole.
   int64_t maximum_document_length = 0;
+  int64_t processes = 1;  // that sample on this computer, and share its memory
 };
 
 std::shared_ptr<const SampledDataset> make_sampled(IndexedPointer dataset,

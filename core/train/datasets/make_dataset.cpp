@@ -46,7 +46,8 @@ SampledPointer make_stream(const Node& definition, const SamplingSettings& sampl
                              .predicted_tokens = sampling.predicted_tokens,
                              .use_loss_masking_spans = sampling.use_loss_masking_spans,
                              .truncate_documents = sampling.truncate_documents,
-                             .maximum_document_length = sampling.maximum_document_length});
+                             .maximum_document_length = sampling.maximum_document_length,
+                             .processes = sampling.processes});
 }
 
 }  // namespace

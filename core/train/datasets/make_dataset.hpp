@@ -18,6 +18,7 @@ namespace fastllm::train {
 // What a definition is made with.
 struct SamplingSettings : SamplingChoices {
   int64_t num_samples = 0;
+  int64_t processes = 1;         // of this run on this computer
   int64_t sequence_length = 0;   // tokens
   int64_t predicted_tokens = 1;  // labels a position has; a sample has as many tokens more
   int64_t vocab_size = 0;        // the model's; for type random

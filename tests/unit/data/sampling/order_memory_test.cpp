@@ -1,6 +1,7 @@
 // What a long order says of its memory before it is made, and when there was not so much.
 #include "core/data/sampling/order_memory.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
@@ -45,6 +46,9 @@ TEST(OrderMemory, CountsIndicesAndSumsOfTokens) {
   EXPECT_EQ(memory_of(64, 3, 10).bytes(), 192 * 4 + 7 * 8 + 10 * 4u);
   const uint64_t many = uint64_t(1) << 33;  // indices of 64 bits
   EXPECT_EQ(memory_of(int64_t(1) << 10, int64_t(1) << 23).bytes(), many * 8 + (many / 32 + 1) * 8);
+  // Three orders of an epoch each: the largest that still has indices of 32 bits.
+  EXPECT_EQ((OrderMemory{"x", "epoch", int64_t(1) << 32, 1, 0, 3}.bytes()),
+            3 * ((uint64_t(1) << 34) + ((uint64_t(1) << 27) + 1) * 8));
   EXPECT_EQ(memory_of(INT64_MAX, INT64_MAX).bytes(), kNoLimit);
   EXPECT_EQ(memory_of(INT64_MAX, 2).bytes(), kNoLimit);
 }
@@ -88,6 +92,18 @@ TEST(OrderMemory, AnOrderThatIsTooLongForTheAddressSpaceSaysSo) {
 }
 #endif
 
+TEST(OrderMemory, EpochsAreOrderedOneByOneAndUpToThreeAreThere) {
+  for (const auto& [epochs, at_once] : {std::pair(1, 1), {2, 2}, {100, 3}}) {
+    const uint64_t bytes = uint64_t(at_once) * (2 * 4 + 8);
+    const auto make = [&, epochs = epochs](uint64_t limit) {
+      DocumentOrder(std::make_shared<Claiming>(4), {.epochs = epochs, .memory_limit = limit});
+    };
+    make(bytes);
+    EXPECT_THAT(message_of([&] { make(bytes - 1); }, Status::kOutOfMemory),
+                HasSubstr(fmt::format("2 documents times {} epochs", at_once)));
+  }
+}
+
 TEST(OrderMemory, MoreTokensThanCanBeCountedAreRefused) {
   EXPECT_THAT(
       message_of(
@@ -113,6 +129,42 @@ TEST(MemoryLimit, IsThatOfTheProcessWhereThatIsLess) {
     ::setrlimit(resource, &before);
     EXPECT_EQ(limited, whole / 2);
   }
+}
+
+TEST(MemoryLimit, IsSharedByTheProcessesOfTheComputer) {
+  const uint64_t whole = memory_limit();
+  EXPECT_EQ(memory_limit(4), whole / 4);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  rlimit less = before;
+  less.rlim_cur = whole / 2;  // of each
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &less), 0);
+  const uint64_t two = memory_limit(2), four = memory_limit(4);
+  ::setrlimit(RLIMIT_AS, &before);
+  EXPECT_EQ(two, whole / 2);
+  EXPECT_EQ(four, whole / 4);
+}
+
+TEST(MemoryLimit, TheTightestControlGroupCounts) {
+  const TemporaryDirectory folder;
+  const auto put = [&](const std::string& name, const std::string& text) {
+    const auto path = folder.path() / name;
+    std::filesystem::create_directories(path.parent_path());
+    write_file_atomic(path, text);
+  };
+  const auto limit = [&](const std::string& membership) {
+    return control_group_limit(membership, folder.path());
+  };
+  EXPECT_EQ(limit("0::/\n"), kNoLimit);
+  put("jobs/7/memory.max", "max\n");
+  EXPECT_EQ(limit("0::/jobs/7\n"), kNoLimit);
+  put("jobs/memory.max", "3000\n");
+  EXPECT_EQ(limit("0::/jobs/7\n"), 3000u);
+  put("memory.max", "2000\n");  // a container's own
+  EXPECT_EQ(limit("0::/elsewhere\n"), 2000u);
+  put("memory/jobs/memory.limit_in_bytes", "1000\n");
+  put("cpu/jobs/memory.limit_in_bytes", "1\n");
+  EXPECT_EQ(limit("9:cpu:/jobs\n4:memory:/jobs\n0::/\n"), 1000u);
 }
 
 }  // namespace
