@@ -87,7 +87,7 @@ int Run::carry_out(const std::function<int()>& body) {
   }
 }
 
-void Run::join_ranks() {
+void Run::join() {
   const train::DistributedSettings& d = settings().distributed;
   const auto launch = distributed::LaunchEnvironment::from_process();
   if (d.world_size > 1 && !launch.world_size) {
@@ -102,7 +102,9 @@ void Run::join_ranks() {
   options.timeout = to_wait(d.timeout_s);
   session_ = distributed::Session::join(launch, d.world(), int(d.rank), options);
   config::Node shared = config::dump(job_.schema(), job_.configuration(), 0);
-  if (config::Node* rank = shared.find("model.distributed.rank")) *rank = config::Node::integer(0);
+  // What may differ: a rank's number, and how many are on its computer.
+  for (const char* own : {"model.distributed.rank", "model.distributed.local_world_size"})
+    if (config::Node* value = shared.find(own)) *value = config::Node::integer(0);
   session_->agree("configuration", config::to_yaml(shared));
   std::string plugins;
   for (const plugin::LibraryInfo& library : job_.registry().loaded())
@@ -125,7 +127,7 @@ train::Ranks Run::ranks() {
 }
 
 void Run::begin(Kind kind) {
-  join_ranks();
+  FASTLLM_ASSERT(session_);
   if (settings().run.threads) omp_set_num_threads(int(*settings().run.threads));
   if (settings().run.experiment_dir) open_folder(kind);
   print_configuration();

@@ -45,17 +45,18 @@ class Run {
   // with its sentence. Gives what body gives.
   int carry_out(const std::function<int()>& body);
 
-  // Within carry_out(): from here on it leaves traces. Meets the other ranks; then threads, the next
-  // run's folder if there is an experiment, the log in it; prints configuration and plan. Once.
+  // Within carry_out(): meets the other ranks. Once.
+  void join();
+  train::Ranks ranks();  // after join()
+  // After join(): from here on it leaves traces. Threads, the next run's folder if there is an
+  // experiment, the log in it; prints configuration and plan. Once.
   void begin(Kind kind);
   train::RunDirectory* folder() { return folder_ ? &*folder_ : nullptr; }  // null: no experiment
   // After begin(). Without checkpoints. Borrows from this run.
   train::TrainerParts parts();
 
  private:
-  void join_ranks();
   void open_folder(Kind kind);
-  train::Ranks ranks();
   std::shared_ptr<const data::SampledDataset> make_dataset(const std::string& name,
                                                            int64_t samples);
 

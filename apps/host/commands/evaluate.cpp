@@ -30,8 +30,10 @@ struct Source {
   std::optional<fs::path> checkpoint;  // none: the newest
 };
 
+constexpr const char* kCheckpointFolders[] = {"checkpoint", "checkpoints"};  // in this order
+
 bool is_checkpoints_folder(const fs::path& path) {
-  return path.filename() == "checkpoint" || path.filename() == "checkpoints";
+  return path.filename() == kCheckpointFolders[0] || path.filename() == kCheckpointFolders[1];
 }
 
 Source source_of(const fs::path& given) {
@@ -52,26 +54,42 @@ Source source_of(const fs::path& given) {
                   given.string()));
 }
 
-checkpoint::Found find_checkpoint(const fs::path& experiment,
-                                  const std::optional<fs::path>& chosen) {
-  if (chosen) {
-    if (std::string lacks = checkpoint::what_it_lacks(*chosen); !lacks.empty()) {
-      throw Error(Status::kInvalid,
-                  fmt::format("expected a complete checkpoint at {}, found that it lacks {}",
-                              chosen->string(), lacks));
-    }
-    for (const checkpoint::Found& found : checkpoint::scan(chosen->parent_path()).complete)
-      if (found.path.filename() == chosen->filename()) return found;
-    throw Error(
-        Status::kInvalid,
-        fmt::format("expected a folder named after its iteration, found {}", chosen->string()));
+checkpoint::Found chosen_checkpoint(const fs::path& chosen) {
+  if (std::string lacks = checkpoint::what_it_lacks(chosen); !lacks.empty()) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected a complete checkpoint at {}, found that it lacks {}",
+                            chosen.string(), lacks));
   }
-  for (const char* name : {"checkpoint", "checkpoints"})
+  for (const checkpoint::Found& found : checkpoint::scan(chosen.parent_path()).complete)
+    if (found.path.filename() == chosen.filename()) return found;
+  throw Error(Status::kInvalid, fmt::format("expected a folder named after its iteration, found {}",
+                                            chosen.string()));
+}
+
+checkpoint::Found newest_checkpoint(const fs::path& experiment) {
+  for (const char* name : kCheckpointFolders)
     if (auto found = checkpoint::find_latest(experiment / name)) return *found;
   throw Error(Status::kInvalid,
               fmt::format("expected a checkpoint in {} to evaluate, found none; train with "
                           "training.checkpoint.interval set, or name another folder",
                           experiment.string()));
+}
+
+// Rank 0 looks, for all: a training that goes on may save one meanwhile.
+checkpoint::Found find_checkpoint(const fs::path& experiment, const std::optional<fs::path>& chosen,
+                                  const train::Ranks& ranks) {
+  if (ranks.agree)
+    ranks.agree("checkpoint to evaluate", chosen ? chosen->string() : std::string("the newest"));
+  checkpoint::Found found;
+  if (ranks.main()) found = chosen ? chosen_checkpoint(*chosen) : newest_checkpoint(experiment);
+  found.iteration = ranks.of_main(found.iteration);
+  const bool second = ranks.of_main(found.path.parent_path().filename() == kCheckpointFolders[1]);
+  if (!ranks.main()) {
+    const fs::path folder =
+        chosen ? chosen->parent_path() : experiment / kCheckpointFolders[second ? 1 : 0];
+    found.path = folder / std::to_string(found.iteration);
+  }
+  return found;
 }
 
 // Weights alone. Gives the iterations they were trained for.
@@ -118,6 +136,7 @@ int run_evaluate(const Options& given, const std::string& command_line) {
   Run run(options, command_line);
   if (options.validate) {
     run.print_configuration();
+    run.tell_plan();
     return kDone;
   }
   const std::optional<std::string>& experiment = run.settings().run.experiment_dir;
@@ -128,10 +147,11 @@ int run_evaluate(const Options& given, const std::string& command_line) {
         "set it, or name the folder instead of a configuration");
   }
   return run.carry_out([&] {
-    const checkpoint::Found found = find_checkpoint(*experiment, chosen);
+    run.join();
+    // Before anything is made: without a checkpoint no folder of a run is left behind.
+    const checkpoint::Found found = find_checkpoint(*experiment, chosen, run.ranks());
     run.begin(Run::Kind::kEvaluation);
     const train::TrainerParts parts = run.parts();
-    if (parts.ranks.agree) parts.ranks.agree("checkpoint to evaluate", found.path.string());
     return exit_code(train::run_evaluation(
         parts,
         [&](shard::Store& store) {

@@ -51,6 +51,7 @@ int run_train(const Options& options, const std::string& command_line) {
     return kDone;
   }
   return run.carry_out([&run] {
+    run.join();
     run.begin(Run::Kind::kTraining);
     train::TrainerParts parts = run.parts();
     if (run.folder()) {
