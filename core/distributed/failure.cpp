@@ -255,11 +255,13 @@ void FailureWatch::fail(const std::string& sentence) noexcept {
   }
   try {
     if (!consequence) s.publish(fmt::format("rank {} failed: {}", s.rank, sentence));
-    // Others may end as they like; the process that holds the store lets them read it first.
+    // Others may end as they like; the process that holds the store lets them read it first, which
+    // they do at every beat, but for the one that is gone.
     if (consequence && (s.rank != 0 || s.options.store_of_launcher)) return;
+    const milliseconds most = consequence ? 3 * s.options.beat : s.options.grace;
     std::vector<std::string> keys;
     for (int who = 0; who < s.size; ++who) keys.push_back(knows_key(who));
-    for (const auto end = Clock::now() + s.options.grace; Clock::now() < end;) {
+    for (const auto end = Clock::now() + most; Clock::now() < end;) {
       {
         const std::unique_lock lock(s.store_mutex, s.options.grace);
         if (!lock || s.store->has(keys)) return;

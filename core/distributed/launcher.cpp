@@ -13,7 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <fcntl.h>
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -44,6 +43,7 @@ class Lines {
   Lines(int rank, int from, int to)
       : from_(from), to_(to), prefix_(fmt::format("[Rank {}] ", rank)) {}
   int from() const { return from_; }  // -1: ended
+  int lost() const { return lost_; }  // errno of the first line that could not be written; 0: none
 
   // Reads what there is.
   void read() {
@@ -69,18 +69,22 @@ class Lines {
 
  private:
   // A log line says its rank behind the time.
-  void write(const std::string& line) const {
+  void write(const std::string& line) {
     const bool named = line.substr(0, 60).find(prefix_) != std::string::npos;
     const std::string whole = named ? line : prefix_ + line;
     for (size_t done = 0; done < whole.size();) {
       const ssize_t n = ::write(to_, whole.data() + done, whole.size() - done);
       if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return;  // nobody reads any more
+      if (n <= 0) {
+        if (lost_ == 0) lost_ = errno;
+        return;
+      }
       done += size_t(n);
     }
   }
 
   int from_, to_;
+  int lost_ = 0;
   std::string prefix_, text_;
 };
 
@@ -150,6 +154,13 @@ class Launcher {
     start_all();
     while (running() > 0) wait_once();
     drain();
+    for (const Lines& stream : lines_) {
+      if (stream.lost() != 0)
+        throw Error(Status::kUnavailable,
+                    fmt::format("cannot write what the ranks print: {}; free space, or send it "
+                                "somewhere else",
+                                errno_text(stream.lost())));
+    }
     return code_;
   }
 
@@ -249,13 +260,24 @@ class Launcher {
 
   void ended(int rank, int status) {
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (code == 0 || code_ != 0) return;
-    code_ = code;
     const auto& orderly = options_.orderly_codes;
-    if (std::find(orderly.begin(), orderly.end(), code) != orderly.end()) return;
-    if (WIFSIGNALED(status)) log::plain_error(end_text(rank, status) + "; ending the others");
+    const bool well = code == 0 || std::find(orderly.begin(), orderly.end(), code) != orderly.end();
+    if (failed_) return;  // the first failure decides
+    if (well) {
+      if (code_ == 0) code_ = code;
+      if (!deadline_) expect_others(rank, status, options_.after_end);
+      return;
+    }
+    failed_ = true;
+    code_ = code;
+    const bool killed = WIFSIGNALED(status);
+    if (killed) log::plain_error(end_text(rank, status) + "; ending the others");
+    expect_others(rank, status, killed ? options_.after_kill : options_.after_failure);
+  }
+
+  void expect_others(int rank, int status, std::chrono::milliseconds within) {
     first_ = end_text(rank, status);
-    deadline_ = Clock::now() + options_.settle;
+    deadline_ = Clock::now() + within;
   }
 
   // The others had time to end: SIGTERM, then SIGKILL.
@@ -291,6 +313,7 @@ class Launcher {
   int signals_ = -1;
   int code_ = 0;
   std::string first_;
+  bool failed_ = false;
   std::optional<Clock::time_point> deadline_;  // for the next, harder, signal
   bool pressed_ = false;
 };

@@ -11,16 +11,18 @@ namespace fastllm::distributed {
 struct LaunchOptions {
   int ranks = 1;
   std::vector<std::string> command;  // the program's path, then its arguments
-  // After one has failed: for the others to say the same and end, before SIGTERM; then until SIGKILL.
-  // One that was stopped (SIGSTOP) takes no other signal, and gets SIGKILL at once.
-  std::chrono::milliseconds settle{5000}, grace{4000};
-  // Exit codes that are no failure though not 0: the others end by themselves, however long it takes.
-  std::vector<int> orderly_codes;
+  // How long the others have to end by themselves, before SIGTERM; then until SIGKILL. One that was
+  // stopped (SIGSTOP) takes no other signal, and gets SIGKILL at once.
+  std::chrono::milliseconds after_failure{5000};  // of one that ended: it has told them
+  std::chrono::milliseconds after_kill{10000};    // of one that was killed: they have to find out
+  std::chrono::milliseconds after_end{60000};  // of one that came to its end, or to an orderly one
+  std::chrono::milliseconds grace{4000};
+  std::vector<int> orderly_codes;  // that are no failure though not 0
 };
 
-// Returns when all have ended: 0, or the exit code of the first that ended with another one (128 and
-// the number of the signal that ended it). Their lines appear here, each with its rank in front unless it
-// names it. SIGINT, SIGTERM and SIGHUP are passed on.
+// Returns when all have ended: the exit code of the first that failed (128 and the number of the signal
+// that ended it), else an orderly one, else 0. Their lines appear here, each with its rank in front unless it
+// names it; Error when they cannot be written. SIGINT, SIGTERM and SIGHUP are passed on.
 int launch_ranks(const LaunchOptions& options);
 
 }  // namespace fastllm::distributed

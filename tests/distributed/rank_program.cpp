@@ -223,6 +223,10 @@ void run(Session& session, const Arguments& arguments) {
     session.meet(odd && arguments.text("event") == "elsewhere" ? "save 10" : "evaluation 10",
                  milliseconds(arguments.number("meeting", 20000)));
     say("met");
+  } else if (scenario == "stay") {  // rank 0 ends
+    say("here");
+    if (session.rank() != 0) ::pause();
+    std::_Exit(0);
   } else if (scenario == "threads") {
     say(fmt::format("{} threads", omp_get_max_threads()));
   } else if (scenario == "steps") {
@@ -266,6 +270,7 @@ int main(int argc, char** argv) {
     if (argc > 2 && std::string(argv[1]) == "--nproc") {
       LaunchOptions options;
       options.ranks = std::stoi(argv[2]);
+      options.after_end = milliseconds(Arguments(argc, argv).number("after_end", 60000));
       options.command = {"/proc/self/exe"};
       options.command.insert(options.command.end(), argv + 3, argv + argc);
       return launch_ranks(options);

@@ -221,6 +221,18 @@ class Launcher(RanksTest):
         process.wait(RANKS_TIMEOUT)
         self.assert_gone(marker)
 
+    def test_a_rank_that_stays_behind_an_orderly_end_is_ended(self):
+        result = subprocess.run([PROGRAM, "--nproc", "2", "stay", "after_end=300"], capture_output=True, text=True,
+                                timeout=RANKS_TIMEOUT, env=environment())
+        self.assertIn("rank 0 ended with code 0, rank 1 did not end after it; ending it", result.stderr)
+
+    def test_lines_that_cannot_be_written_are_no_success(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([PROGRAM, "--nproc", "2", "threads"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                    timeout=RANKS_TIMEOUT, env=environment())
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot write what the ranks print: No space left on device; free space, or send it somewhere else", result.stderr)
+
     def test_of_the_host(self):
         def host(*words, **env):
             return subprocess.run([HOST, *words], capture_output=True, text=True, timeout=RANKS_TIMEOUT, env=environment(**env))
