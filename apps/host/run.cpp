@@ -81,6 +81,9 @@ int Run::carry_out(const std::function<int()>& body) {
   } catch (const std::bad_alloc&) {
     if (session_) session_->fail("out of memory");
     throw;
+  } catch (const Error& e) {
+    if (session_) session_->fail(e.what(), e.status());
+    throw;
   } catch (const std::exception& e) {
     if (session_) session_->fail(e.what());
     throw;
@@ -100,6 +103,7 @@ void Run::join() {
   }
   distributed::SessionOptions options;
   options.timeout = to_wait(d.timeout_s);
+  options.watch.interrupted_code = kInterrupted;
   session_ = distributed::Session::join(launch, d.world(), int(d.rank), options);
   config::Node shared = config::dump(job_.schema(), job_.configuration(), 0);
   // What may differ: a rank's number, and how many are on its computer.

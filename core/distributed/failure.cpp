@@ -21,7 +21,16 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 const std::string kFailure = "failure", kClaim = "failure/claim";
+const std::string kStopMark =
+    "stop\n";                      // in front of the sentence of a rank that was asked to stop
 const std::string kDone = "done";  // as a sign of life: none will follow
+
+bool is_stop(const std::string& reason) { return reason.starts_with(kStopMark); }
+
+PeerFailure failure_of(const std::string& reason) {
+  if (!is_stop(reason)) return PeerFailure(reason);
+  return PeerFailure(reason.substr(kStopMark.size()), Status::kCancelled);
+}
 
 double seconds(milliseconds time) { return double(time.count()) / 1000; }
 
@@ -41,7 +50,7 @@ struct FailureWatch::State {
   std::mutex mutex;  // around all below
   std::condition_variable changed;
   bool stop = false, own_failure = false, suspects = false, done = false;
-  std::optional<std::string> reason;
+  std::optional<std::string> reason;     // as it stands in the store
   std::map<std::string, int64_t> calls;  // by group: the number of the latest collective
   std::string activity = "starting";
   Clock::time_point answered = Clock::now();  // by the store
@@ -178,12 +187,13 @@ struct FailureWatch::State {
         if (!learnt || now - *learnt < options.grace) continue;
         sentence = *reason;
       }
+      const PeerFailure failure = failure_of(sentence);
       if (options.end_process) {
-        options.end_process(sentence);
+        options.end_process(failure.what());
       } else {
-        log::plain_error(sentence);
+        log::plain_error(failure.what());
         log::flush();
-        std::_Exit(1);
+        std::_Exit(is_stop(sentence) ? options.interrupted_code : 1);
       }
       return;
     }
@@ -242,10 +252,10 @@ void FailureWatch::begin(const Group& group, Operation operation, int64_t number
 
 void FailureWatch::check() const {
   const std::lock_guard lock(state_->mutex);
-  if (state_->reason) throw PeerFailure(*state_->reason);
+  if (state_->reason) throw failure_of(*state_->reason);
 }
 
-void FailureWatch::fail(const std::string& sentence) noexcept {
+void FailureWatch::fail(const std::string& sentence, Status status) noexcept {
   State& s = *state_;
   bool consequence;
   {
@@ -254,7 +264,10 @@ void FailureWatch::fail(const std::string& sentence) noexcept {
     s.own_failure = true;
   }
   try {
-    if (!consequence) s.publish(fmt::format("rank {} failed: {}", s.rank, sentence));
+    const std::string mark = status == Status::kCancelled ? kStopMark : "";
+    if (!consequence)
+      s.publish(fmt::format("{}rank {} {}: {}", mark, s.rank,
+                            mark.empty() ? "failed" : "was asked to stop", sentence));
     // Others may end as they like; the process that holds the store lets them read it first, which
     // they do at every beat, but for the one that is gone.
     if (consequence && (s.rank != 0 || s.options.store_of_launcher)) return;
@@ -281,7 +294,7 @@ void FailureWatch::explain(const Group& group, Operation operation, int64_t numb
     s.changed.notify_all();
   }
   if (auto known = s.await_reason(s.options.suspicion + 3 * s.options.beat))
-    throw PeerFailure(*known);
+    throw failure_of(*known);
   // All are alive. Who has not begun this call?
   std::vector<int> late;
   std::string doing;
@@ -311,11 +324,11 @@ void FailureWatch::explain(const Group& group, Operation operation, int64_t numb
       "it began was {}",
       ranks_text(late), operation_name(operation), number, group.key(), s.rank, reason, doing);
   s.publish(sentence);
-  throw PeerFailure(s.await_reason(4 * s.options.beat).value_or(sentence));
+  throw failure_of(s.await_reason(4 * s.options.beat).value_or(sentence));
 }
 
 void FailureWatch::await(milliseconds most) const {
-  if (const auto reason = state_->await_reason(most)) throw PeerFailure(*reason);
+  if (const auto reason = state_->await_reason(most)) throw failure_of(*reason);
 }
 
 void FailureWatch::finish() noexcept {

@@ -25,12 +25,14 @@ struct WatchOptions {
   bool store_of_launcher = false;             // else rank 0 holds it
   // Called with the sentence when it did not.
   std::function<void(const std::string&)> end_process;  // empty: prints it, and ends at once
+  int interrupted_code = 1;  // the process's, when a rank was asked to stop
 };
 
-// Reason of a failure elsewhere: "rank 2 failed: ...".
+// Reason of an end elsewhere: "rank 2 failed: ..."; kCancelled: a rank was asked to stop.
 class PeerFailure : public Error {
  public:
-  explicit PeerFailure(std::string text) : Error(Status::kUnavailable, std::move(text)) {}
+  explicit PeerFailure(std::string text, Status status = Status::kUnavailable)
+      : Error(status, std::move(text)) {}
 };
 
 class FailureWatch {
@@ -44,8 +46,9 @@ class FailureWatch {
   void begin(const Group& group, Operation operation, int64_t number);
   // Throws PeerFailure when some rank has failed.
   void check() const;
-  // This rank fails with that sentence. Returns when the others know, or had time enough.
-  void fail(const std::string& sentence) noexcept;
+  // This rank fails with that sentence; kCancelled: it was asked to stop, and so are the others.
+  // Returns when the others know, or had time enough.
+  void fail(const std::string& sentence, Status status = Status::kUnavailable) noexcept;
   // A call over the group failed here. Throws PeerFailure when the root of it becomes known soon.
   void explain(const Group& group, Operation operation, int64_t number, const std::string& reason);
   // Throws PeerFailure if a reason becomes known within that time.

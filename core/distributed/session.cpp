@@ -173,9 +173,9 @@ void Session::check() const {
   if (connection_) connection_->watch->check();
 }
 
-void Session::fail(const std::string& sentence) noexcept {
+void Session::fail(const std::string& sentence, Status status) noexcept {
   if (!connection_ || connection_->finished) return;
-  connection_->watch->fail(sentence);
+  connection_->watch->fail(sentence, status);
   connection_->finished = true;
 }
 

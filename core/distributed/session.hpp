@@ -47,9 +47,9 @@ class Session {
 
   // Throws PeerFailure when another rank has failed: for long work between collectives.
   void check() const;
-  // This rank ends with that sentence: lets the others know why. Does nothing when it is the
-  // consequence of another's failure.
-  void fail(const std::string& sentence) noexcept;
+  // This rank ends with that sentence: lets the others know why, and that they are to stop like it
+  // (kCancelled). Does nothing when it is the consequence of another's failure.
+  void fail(const std::string& sentence, Status status = Status::kUnavailable) noexcept;
   // The last meeting: nothing can fail any more.
   void finish();
 

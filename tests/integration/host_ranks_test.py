@@ -22,17 +22,27 @@ class HostRanks(HostTest):
         self.assertEqual([code for code, _ in ends], [0] * size, ends)
         return [output for _, output in ends]
 
-    def test_a_plugin_reaches_the_other_ranks(self):
+    def joined(self, ranks, code=0, **changes):
+        """A run of the model that communicates (tests/abi/joined_ranks); its experiment and result."""
         plugin, = BUILD.rglob("libfastllm_joined.so")
+        experiment = self.folder / f"joined-{ranks}"
+        values = {"data.datasets.Training": {"type": "memmap", "path": str(self.data)}, "training.train_iters": 2,
+                  "batch.sequence_length": 32, "batch.batch_size": 4, "training.logs.interval": 1,
+                  "run.experiment_dir": str(experiment), **changes}
+        launcher = ["--nproc", ranks] if ranks > 1 else []
+        result = run_host(*launcher, "--plugin", plugin, *overrides(values), OMP_NUM_THREADS="1")
+        return experiment, self.assert_ok(result, code)
+
+    def test_a_plugin_reaches_the_other_ranks(self):
         for ranks in (1, 2):
-            experiment = self.folder / f"joined-{ranks}"
-            values = {"data.datasets.Training": {"type": "memmap", "path": str(self.data)}, "training.train_iters": 2,
-                      "batch.sequence_length": 32, "batch.batch_size": 4, "training.logs.interval": 1,
-                      "run.experiment_dir": str(experiment)}
-            launcher = ["--nproc", ranks] if ranks > 1 else []
-            self.assert_ok(run_host(*launcher, "--plugin", plugin, *overrides(values), OMP_NUM_THREADS="1"))
+            experiment, _ = self.joined(ranks)
             losses = [m["loss"] for m in read_metrics(experiment) if m["phase"] == "training"]
             self.assertEqual(losses, [sum(rank + 1 for rank in range(ranks))] * 2)
+
+    def test_one_rank_that_is_interrupted_amid_its_work_interrupts_all(self):
+        _, result = self.joined(2, 3, **{"model.base_model.interrupted_rank": 1})
+        self.assertRegex(result.stderr, r"\[Rank 1\] error: plugin joined .*: stopped on the way")
+        self.assertRegex(result.stderr, r"\[Rank 0\] error: .*rank 1 was asked to stop: plugin joined .*: stopped on the way")
 
     def test_computers_with_unequal_numbers_of_ranks(self):
         command = self.tiny_arguments(self.folder / "unequal", 2, batch__batch_size=3, batch__micro_batch_size=1)

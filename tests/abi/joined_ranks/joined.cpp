@@ -15,8 +15,14 @@ const fastllm_collectives* collectives = nullptr;  // asked for at the door, as 
 class Model {
  public:
   static constexpr const char* kType = "joined";
-  static void fields(const fastllm::sdk::Sink&) {}
-  explicit Model(const fastllm::sdk::Config&) {
+  static void fields(const fastllm::sdk::Sink& sink) {
+    sink.field({.path = "interrupted_rank",
+                .type = FASTLLM_I64,
+                .fallback = "-1",
+                .help = "It ends as if a signal had come; -1: none."});
+  }
+  explicit Model(const fastllm::sdk::Config& config)
+      : interrupted_rank_(config.get<int64_t>("interrupted_rank")) {
     if (float value = 0; collectives && add(value) != FASTLLM_INVALID)
       throw std::runtime_error("expected to be refused before the ranks have met");
   }
@@ -31,6 +37,8 @@ class Model {
   fastllm::sdk::SavedPointer forward(int, const fastllm::sdk::Call& call, const DLTensor* const*,
                                      DLTensor* const* outputs) {
     float value = 1;
+    if (collectives && collectives->rank("world") == interrupted_rank_)
+      fastllm::sdk::fail(FASTLLM_CANCELLED, "stopped on the way");
     if (collectives) {
       value = float(collectives->rank("data") + 1);
       fastllm::sdk::check(add(value));
@@ -54,6 +62,7 @@ class Model {
     tensor.dtype = fastllm::sdk::kFloat32;
     return collectives->all_reduce("data", FASTLLM_SUM, &tensor, nullptr);
   }
+  int64_t interrupted_rank_;
   float* gradient_ = nullptr;
 };
 

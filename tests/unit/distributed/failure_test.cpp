@@ -64,6 +64,38 @@ TEST_F(Watches, ASentenceReachesAll) {
   EXPECT_EQ(ended_with(2), "rank 1 failed: the disk is full");
 }
 
+TEST_F(Watches, OneThatWasAskedToStopStopsAll) {
+  auto a = watch(0, 3), b = watch(1, 3), c = watch(2, 3);
+  b->fail("stopped while loading", Status::kCancelled);
+  const std::string told = "rank 1 was asked to stop: stopped while loading";
+  EXPECT_EQ(learnt(*a), told);
+  try {
+    a->check();
+    FAIL();
+  } catch (const PeerFailure& e) {
+    EXPECT_EQ(e.status(), Status::kCancelled);
+    EXPECT_EQ(std::string(e.what()), told);
+  }
+  EXPECT_EQ(ended_with(2), told);
+}
+
+TEST(WatchOfABusyRank, EndsItWithTheCodeOfAnInterruption) {
+  const auto end_busy = [](Status status) {
+    auto contents = std::make_shared<MemoryStore::Contents>();
+    WatchOptions options;
+    options.beat = milliseconds(5);
+    options.grace = milliseconds(50);
+    options.interrupted_code = 3;
+    const std::vector<std::string> names(2);
+    FailureWatch busy(std::make_shared<MemoryStore>(contents), 0, names, options);
+    FailureWatch other(std::make_shared<MemoryStore>(contents), 1, names, options);
+    other.fail("x", status);
+    std::this_thread::sleep_for(std::chrono::seconds(20));
+  };
+  EXPECT_EXIT(end_busy(Status::kCancelled), ::testing::ExitedWithCode(3), "rank 1 was asked to");
+  EXPECT_EXIT(end_busy(Status::kInvalid), ::testing::ExitedWithCode(1), "rank 1 failed: x");
+}
+
 TEST_F(Watches, TheFirstSentenceIsTheReason) {
   auto a = watch(0, 2), b = watch(1, 2);
   b->fail("first");
