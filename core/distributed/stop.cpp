@@ -4,8 +4,6 @@
 
 namespace fastllm::distributed {
 
-float stop_term() { return stop_requested() ? 1.0f : 0.0f; }
-
 int agree_on_stop(Communicator& world) {
   int64_t signal = stop_signal().load(std::memory_order_relaxed);
   world.all_reduce({&signal, 1, kInt64}, Reduce::kMax).wait();

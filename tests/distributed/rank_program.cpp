@@ -177,10 +177,10 @@ void run_steps(Session& session, const Arguments& arguments) {
         for (;;) std::this_thread::sleep_for(milliseconds(1000));
       if (event == "signal") ::raise(SIGTERM);
     }
-    float sums[2] = {1, stop_term()};
+    float sums[2] = {1, stop_requested() ? 1.0f : 0.0f};
     world.all_reduce({sums, 2}, Reduce::kSum).wait();
     expect(sums[0] == float(world.size()), "sum of ones");
-    if (stop_wanted(sums[1])) {
+    if (sums[1] > 0) {
       const int number = agree_on_stop(world);
       say(fmt::format("stopped at step {} by signal {}", step, number));
       return;
