@@ -21,7 +21,8 @@ class Runner:
 
     def __init__(self, name, command, steps):
         self.name, self.command, self.steps = name, [str(part) for part in command], steps
-        self.times, self.cpu, self.peak = [], [], 0  # ms, ms, MiB
+        self.times, self.peak = [], 0  # ms of all settled steps, MiB
+        self.rounds, self.cpu = [], []  # ms: the median step of each run, and a step's processor time in each
 
     def run(self):
         process = subprocess.Popen(self.command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -42,6 +43,7 @@ class Runner:
                              f"found {len(times)} and {process.returncode}:\n{''.join(output[-30:])}")
         settled = self.steps // 4
         self.times += times[settled:]
+        self.rounds.append(statistics.median(times[settled:]))
         if len(marks) > settled + 1:
             self.cpu.append((marks[-1] - marks[settled]) / (len(marks) - 1 - settled) * 1000)
         self.peak = max(self.peak, usage.ru_maxrss / 1024)

@@ -5,8 +5,8 @@
 
 PYTHON is one that has the peers: the tests' judges have transformers; `scripts/setup.sh --bench` makes one with litgpt.
 Everyone runs in turn, round after round, so that a computer that gets slower or faster does so for all. A step counts when a
-quarter of its run is over. `--frozen` measures everyone a second time with the MLP layers frozen, and prints by what share the
-step gets shorter.
+quarter of its run is over. `--frozen` measures everyone also with the MLP layers frozen, next to the run without, and prints by
+what share the step gets shorter: a share a round, of times close to each other, and the median of the shares.
 """
 import argparse
 import os
@@ -34,19 +34,19 @@ def main():
     tokens = size.batch * size.sequence
     ours = [options.host, "--plugin", "gpt", SOURCE / "bench/benchmark.yaml", f"training.train_iters={options.steps}",
             *size.overrides(), *options.overrides]
-    runners = [Runner("ours", ours, options.steps)]
+    whole = [Runner("ours", ours, options.steps)]
     for peer in options.peers:
-        runners.append(Runner(peer, [sys.executable, SOURCE / "bench/peer_step.py", peer, "--size", options.size, "--steps",
-                                     options.steps], options.steps))
-    whole = list(runners)
-    if options.frozen:
-        runners += [Runner(f"{r.name}, MLP frozen", [*r.command, FROZEN if r.name == "ours" else "--freeze-mlp"],
-                           options.steps) for r in whole]
+        whole.append(Runner(peer, [sys.executable, SOURCE / "bench/peer_step.py", peer, "--size", options.size, "--steps",
+                                   options.steps], options.steps))
+    frozen = [Runner(f"{runner.name}, MLP frozen", [*runner.command, FROZEN if runner.name == "ours" else "--freeze-mlp"],
+                     options.steps) for runner in whole] if options.frozen else []
+    runners = whole + frozen
     results = Results("step", options.json)
     print(f"{size.parameters:,} parameters, {tokens} tokens a step, {os.environ.get('OMP_NUM_THREADS', 'all')} threads")
     for number in range(1, options.rounds + 1):
-        for runner in runners:
-            runner.run()
+        for neighbours in zip(whole, frozen) if frozen else zip(whole):
+            for runner in neighbours if number % 2 else reversed(neighbours):  # who goes first changes
+                runner.run()
         print(f"round {number} of {options.rounds}, load {load()}", file=sys.stderr, flush=True)
     first = runners[0]
     for runner in runners:
@@ -59,12 +59,20 @@ def main():
             threads=os.environ.get("OMP_NUM_THREADS"), median_ms=runner.median(), fastest_ms=min(runner.times), cpu_ms=cpu,
             tokens_per_second=tokens / runner.median() * 1000, peak_mib=runner.peak,
             median_ratio=runner.median() / first.median(), fastest_ratio=min(runner.times) / min(first.times))
-    if options.frozen:
-        for plain, frozen in zip(whole, runners[len(whole):]):
-            share = 1 - frozen.median() / plain.median()
-            fastest = 1 - min(frozen.times) / min(plain.times)
-            results.add(f"{plain.name:34} shorter by {100 * share:5.1f} % (median), {100 * fastest:5.1f} % (fastest)",
-                        who=plain.name, size=options.size, shorter_by=share, shorter_by_fastest=fastest)
+    for plain, part in zip(whole, frozen):
+        shares = shorter_by(plain.rounds, part.rounds)
+        cpu = shorter_by(plain.cpu, part.cpu)
+        results.add(
+            f"{plain.name:34} shorter by {100 * statistics.median(shares):5.1f} % (rounds: "
+            f"{', '.join(f'{100 * share:.1f}' for share in shares)}), processor {100 * statistics.median(cpu):5.1f} % (rounds: "
+            f"{', '.join(f'{100 * share:.1f}' for share in cpu)})",
+            who=plain.name, size=options.size, shorter_by=statistics.median(shares), shorter_by_rounds=shares,
+            shorter_by_cpu=statistics.median(cpu), shorter_by_cpu_rounds=cpu)
+
+
+def shorter_by(plain, frozen):
+    """Share of the time that is saved, round by round."""
+    return [1 - after / before for before, after in zip(plain, frozen)]
 
 
 if __name__ == "__main__":
