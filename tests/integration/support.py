@@ -168,6 +168,15 @@ def read_safetensors(path):
     return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}
 
 
+def checkpoint_distances(test, found, expected, iteration, then=None):
+    """State -> parameter -> (norm of the difference, norm of the second) of two experiments' checkpoints, by whatever ranks; `then`: the
+    iteration of the second, where it is another."""
+    paths = [str(found / f"checkpoint/{iteration}"), str(expected / f"checkpoint/{iteration if then is None else then}")]
+    result = subprocess.run([str(BUILD / "bin/checkpoint_distance"), *paths], capture_output=True, text=True)
+    test.assertEqual(result.returncode, 0, result.stderr)
+    return json.loads(result.stdout)
+
+
 def allocation_lines(output):
     """The memory table of a run, without time stamps."""
     lines = [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ", "", line) for line in output.splitlines()]

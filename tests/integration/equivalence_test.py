@@ -1,0 +1,72 @@
+#!/usr/bin/python3
+"""Every way to divide a training over ranks gives the numbers of one process: losses, gradients after the first step, weights after
+the first step and after ten."""
+import unittest
+
+from support import HostTest, checkpoint_distances, losses_of, read_metrics, run_host
+
+ITERATIONS = 10
+PARALLEL = "model__distributed__{}_parallel".format
+ZERO = "model__multi_stage__zero_stage"
+
+# name -> (ranks, changes)
+DATA = {f"dp{ranks}, ZeRO {zero}": (ranks, {ZERO: zero}) for ranks in (2, 4) for zero in (1, 2, 3)}
+
+# What is trained. Clipping that never binds leaves the gradients as they are in the first moments.
+TRANSFORMER = "model__base_model__transformer__"
+EXPERTS = {TRANSFORMER + "num_experts": 4, TRANSFORMER + "num_experts_per_token": 2, TRANSFORMER + "expert_z_loss_coefficient": 1e-3}
+MODELS = {
+    "dense": {},
+    "dense, MLP and embeddings frozen": {TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0},
+}
+
+
+class EquivalenceCase(HostTest):
+    references = {}
+
+    def setUp(self):
+        super().setUp()
+        self.data = self.tiny_data()
+
+    def train(self, name, ranks, changes):
+        experiment = self.folder / name
+        launcher = ["--nproc", str(ranks)] if ranks > 1 else []
+        arguments = self.tiny_arguments(experiment, ITERATIONS, **{
+            "batch__batch_size": 8, "batch__micro_batch_size": 1, "optimizer__gradient_norm_clipping": 1e9,
+            "training__checkpoint__interval": 1, "training__checkpoint__keep": ITERATIONS, **changes})
+        self.assert_ok(run_host(*launcher, *arguments, OMP_NUM_THREADS="1"))
+        return experiment
+
+    def assert_near(self, found, expected, iteration, most):
+        """By parameter. One whose norm is far below the others' (a gradient that is zero but for rounding) counts in the sum alone."""
+        for state, parameters in checkpoint_distances(self, found, expected, iteration).items():
+            whole = sum(norm**2 for _, norm in parameters.values())**0.5
+            self.assertGreater(whole, 0)
+            self.assertLessEqual(sum(d**2 for d, _ in parameters.values())**0.5, most * whole, state)
+            for name, (difference, norm) in parameters.items():
+                self.assertLessEqual(difference, most * max(norm, 1e-3 * whole), (iteration, state, name, norm, whole))
+
+    def check(self, meshes, model):
+        with self.subTest(model=model):
+            expected = self.train("one", 1, MODELS[model])
+        for mesh, (ranks, changes) in meshes.items():
+            with self.subTest(mesh=mesh, model=model):
+                found = self.train(f"{mesh}, {model}", ranks, {**MODELS[model], **changes})
+                for a, b in zip(read_metrics(found), read_metrics(expected), strict=True):
+                    for name, loss in losses_of(b).items():
+                        most = (1e-5 if b["iteration"] <= 1 else 1e-4) * abs(loss)
+                        self.assertLessEqual(abs(losses_of(a)[name] - loss), most, (b["iteration"], name, losses_of(a)[name], loss))
+                self.assert_near(found, expected, 1, 1e-5)  # the first moments are the gradients times 1 - beta_1
+                self.assert_near(found, expected, ITERATIONS, 1e-4)
+
+
+class EquivalenceData(EquivalenceCase):
+    def test_dense(self):
+        self.check(DATA, "dense")
+
+    def test_frozen(self):
+        self.check(DATA, "dense, MLP and embeddings frozen")
+
+
+if __name__ == "__main__":
+    unittest.main()
