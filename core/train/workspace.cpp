@@ -13,19 +13,6 @@
 namespace fastllm::train {
 namespace {
 
-shard::StoreOptions store_options(const Settings& settings) {
-  const MultiStageSettings& m = settings.multi_stage;
-  shard::StoreOptions options;
-  const auto training = compute_dtype(settings.distributed.training_dtype);
-  FASTLLM_ASSERT(training.has_value());  // check_supported
-  options.training = *training;
-  options.full_precision_gradients = m.full_precision_gradients;
-  options.zero_stage = m.zero_stage;
-  options.num_weight_buffers = m.num_weight_buffers;
-  options.num_gradient_buffers = m.num_gradient_buffers;
-  return options;
-}
-
 shard::Layout make_layout(const Settings& settings, const model::Model& model) {
   log::info("Creating model...");
   shard::Layout layout(model.description(), settings.distributed.world(),
@@ -47,6 +34,19 @@ std::string placement_text(const shard::BufferPlacement& placement) {
 }
 
 }  // namespace
+
+shard::StoreOptions store_options(const Settings& settings) {
+  const MultiStageSettings& m = settings.multi_stage;
+  shard::StoreOptions options;
+  const auto training = compute_dtype(settings.distributed.training_dtype);
+  FASTLLM_ASSERT(training.has_value());  // check_supported
+  options.training = *training;
+  options.full_precision_gradients = m.full_precision_gradients;
+  options.zero_stage = m.zero_stage;
+  options.num_weight_buffers = m.num_weight_buffers;
+  options.num_gradient_buffers = m.num_gradient_buffers;
+  return options;
+}
 
 std::string main_loss(const model::Description& description) {
   std::string first;

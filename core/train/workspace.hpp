@@ -26,6 +26,9 @@ struct StepFlops {
   double evaluation = 0;         // one forward
 };
 
+// Memory and types of a store, as settings say.
+shard::StoreOptions store_options(const Settings& settings);
+
 // What a model is judged by: the first loss over labels (PORT_SUM), in order of definition, which
 // the losses of blocks are not; without one the first of all, without any "".
 std::string main_loss(const model::Description& description);

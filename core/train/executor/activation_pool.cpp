@@ -25,12 +25,12 @@ namespace {
 
 constexpr int64_t kAlignment = 64, kLargePage = int64_t(1) << 21;
 
-int64_t rounded(int64_t bytes) {
+}  // namespace
+
+int64_t ActivationPool::block_bytes(int64_t bytes) {
   const int64_t unit = bytes >= kLargePage ? kLargePage : kAlignment;
   return (bytes + unit - 1) / unit * unit;
 }
-
-}  // namespace
 
 ActivationPool::~ActivationPool() {
   for (auto& [size, blocks] : free_)
@@ -42,7 +42,7 @@ ActivationPool::~ActivationPool() {
 
 void* ActivationPool::take(int64_t bytes) {
   if (bytes == 0) return nullptr;
-  const int64_t size = rounded(bytes);
+  const int64_t size = block_bytes(bytes);
   std::vector<void*>& blocks = free_[size];
   void* block = nullptr;
   if (!blocks.empty()) {
@@ -67,7 +67,7 @@ void* ActivationPool::take(int64_t bytes) {
 
 void ActivationPool::give(void* block, int64_t bytes) {
   if (!block) return;
-  const int64_t size = rounded(bytes);
+  const int64_t size = block_bytes(bytes);
 #ifndef NDEBUG
   std::memset(block, 0xff, size_t(size));
 #endif

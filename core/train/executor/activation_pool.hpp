@@ -17,6 +17,9 @@ class ActivationPool {
   ActivationPool(const ActivationPool&) = delete;
   ActivationPool& operator=(const ActivationPool&) = delete;
 
+  // What a request takes of the system.
+  static int64_t block_bytes(int64_t bytes);
+
   // Content is unspecified; 0 bytes: null. Throws Error(kOutOfMemory).
   void* take(int64_t bytes);
   void give(void* block, int64_t bytes);

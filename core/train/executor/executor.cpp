@@ -15,6 +15,7 @@
 #include "core/shard/elements.hpp"
 #include "core/train/executor/activation_pool.hpp"
 #include "core/train/executor/random.hpp"
+#include "core/train/executor/value_shape.hpp"
 #include "core/train/executor/wiring.hpp"
 
 namespace fastllm::train {
@@ -98,27 +99,18 @@ struct Executor::Impl {
 
   // ---------------------------------------------------------------- values
 
-  // Losses and metrics are float32 in any training type.
-  DLDataType value_type(const Value& value) const {
-    if (value.port->dtype.bits) return value.port->dtype;
-    return value.loss >= 0 || value.metric >= 0 ? kFloat32 : store.options().training;
-  }
-
   void shape(Held& held, const Value& value, const data::Batch& batch) {
     held.shape.resize(value.port->shape.size());
     held.strides.resize(held.shape.size());
     held.elements = 1;
     for (size_t k = held.shape.size(); k-- > 0;) {
-      int64_t dim = value.port->shape[k];
-      if (dim == FASTLLM_DIM_BATCH) dim = batch.samples;
-      if (dim == FASTLLM_DIM_SEQUENCE) dim = batch.length;
-      if (dim == FASTLLM_DIM_TOKENS) dim = batch.samples * batch.length;
+      const int64_t dim = extent(value.port->shape[k], batch.samples, batch.length);
       held.shape[k] = dim;
       held.strides[k] = held.elements;
       if (__builtin_mul_overflow(held.elements, dim, &held.elements)) held.elements = -1;
       if (held.elements < 0) break;
     }
-    const DLDataType type = value_type(value);
+    const DLDataType type = value_type(value, store.options().training);
     if (held.elements < 0 ||
         __builtin_mul_overflow(held.elements, int64_t(type.bits / 8), &held.bytes))
       throw Error(
