@@ -123,11 +123,15 @@ train::Ranks Run::ranks() {
     return group.size() > 1 ? &group : nullptr;
   };
   const auto limit = to_wait(settings().training.timeout_s.value_or(kLongestWait_s));
-  return {.world = of(distributed::GroupKind::kWorld),
-          .data = of(distributed::GroupKind::kData),
-          .meet = [this, limit](const std::string& place) { session_->meet(place, limit); },
-          .agree = [this](const std::string& what,
-                          const std::string& text) { session_->agree(what, text); }};
+  return {
+      .world = of(distributed::GroupKind::kWorld),
+      .data = of(distributed::GroupKind::kData),
+      .pipeline = of(distributed::GroupKind::kPipeline),
+      .tensor = of(distributed::GroupKind::kTensor),
+      .make_group = [this](const distributed::Group& group) { return session_->make_group(group); },
+      .meet = [this, limit](const std::string& place) { session_->meet(place, limit); },
+      .agree = [this](const std::string& what,
+                      const std::string& text) { session_->agree(what, text); }};
 }
 
 void Run::begin(Kind kind) {

@@ -72,6 +72,8 @@ class [[nodiscard]] Pending {
   void wait() {
     if (auto work = std::move(work_)) work->wait();
   }
+  // Gives it up: for one that may never end, since this rank has failed. The memory is free then.
+  void abandon() noexcept { work_.reset(); }
 
  private:
   void drop() noexcept {

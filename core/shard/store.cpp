@@ -119,6 +119,7 @@ struct PlacedGroup {
 
 struct PlacedStage {
   int weight_buffer = -1;
+  bool copy = false;  // of a tied stage that another pipeline rank owns
   std::vector<PlacedGroup> groups;
   std::vector<distributed::Pending> gathering;  // on its way into the weight buffer
 };
@@ -136,7 +137,8 @@ struct Store::Impl {
   const Layout& layout;
   int rank;
   StoreOptions options;
-  distributed::Communicator* data;  // null: one data rank
+  distributed::Communicator* data;                 // null: one data rank
+  std::map<int, distributed::Communicator*> tied;  // by main stage
   int data_rank;
   BufferPlacement weight_buffers, gradient_buffers;
   Memory weight_memory, gradient_memory, shard_memory;
@@ -151,7 +153,12 @@ struct Store::Impl {
   std::vector<std::vector<Reduction>> reductions;  // under way, by gradient buffer
 
   Impl(const Layout& l, int r, const StoreOptions& o, StoreGroups g)
-      : layout(l), rank(r), options(o), data(g.data), data_rank(l.world().data_rank(r)) {
+      : layout(l),
+        rank(r),
+        options(o),
+        data(g.data),
+        tied(g.tied),
+        data_rank(l.world().data_rank(r)) {
     check();
     const AllocationTable table = allocation_table(layout, rank, options);
     weight_buffers = place_buffers(layout, rank, BufferKind::kWeights, weight_count(options));
@@ -172,12 +179,6 @@ struct Store::Impl {
 
   void check() const {
     const World& world = layout.world();
-    if (world.tensor != 1 || world.pipeline != 1)
-      throw Error(Status::kUnsupported,
-                  fmt::format("expected a world without tensor and pipeline parallel ranks, found "
-                              "{} and {} of them; this version plans for them and runs data "
-                              "parallel ranks",
-                              world.tensor, world.pipeline));
     FASTLLM_ASSERT(rank >= 0 && rank < world.size());
     FASTLLM_ASSERT(world.data == (data ? data->size() : 1) && (!data || data->rank() == data_rank));
     if (!is_float32(options.optimization))
@@ -233,6 +234,7 @@ struct Store::Impl {
     for (const Placed& placed : layout.on_device(rank)) {
       const int s = placed.stage;
       stages[s].weight_buffer = weight_buffers.buffer_of(s);
+      stages[s].copy = placed.copy;
       int64_t begin = 0;  // in the stage's buffers; the trainable group comes first
       const std::vector<Group>& groups = layout.stages()[s].groups;
       for (int g = 0; g < int(groups.size()); ++g) {
@@ -326,13 +328,13 @@ struct Store::Impl {
         if (frozen_too || !place.group->frozen) place.valid = false;
   }
 
-  // A gradient that nobody wrote is zero where that may be, and an error where it says that
-  // something was forgotten.
-  void settle_untouched(const Group& group) {
+  // A gradient that nobody wrote is zero where that may be (a copy is for one parameter of its
+  // stage), and an error where it says that something was forgotten.
+  void settle_untouched(const Group& group, bool copy) {
     for (const Piece& piece : group.pieces) {
       if (!overwrite[piece.parameter]) continue;
       const model::Parameter& p = layout.description().parameters[piece.parameter];
-      if (!(p.flags & FASTLLM_PARAM_UNUSED))
+      if (!copy && !(p.flags & FASTLLM_PARAM_UNUSED))
         throw Error(Status::kInternal,
                     fmt::format("parameter {}: expected a gradient in every step, found none since "
                                 "no loss depends on it; flag it "
@@ -346,7 +348,7 @@ struct Store::Impl {
   void reduce(int stage, bool accumulate) {
     for (const PlacedGroup& place : stages[stage].groups) {
       if (!place.gradients) continue;
-      settle_untouched(*place.group);
+      settle_untouched(*place.group, stages[stage].copy);
       if (data)
         begin_reduction(stage, place, accumulate);
       else
@@ -382,6 +384,25 @@ struct Store::Impl {
       if (reduction.sum)
         add(reduction.shard, kFloat32, reduction.sum, kFloat32, reduction.elements);
     }
+  }
+
+  void await_all_reductions() {
+    for (std::vector<Reduction>& buffer : reductions) await_reductions(buffer);
+  }
+
+  // Sums are made in the order of the ranks: the same bits, and so the same updates, on all of them.
+  void reduce_tied() {
+    for (const auto& [stage, group] : tied)
+      if (stages[stage].copy) reduce(stage, false);
+    await_all_reductions();
+    std::vector<distributed::Pending> pending;
+    for (const auto& [stage, group] : tied)
+      for (const PlacedGroup& place : stages[stage].groups)
+        if (place.gradients)
+          pending.push_back(
+              group->all_reduce({place.gradient_shard, place.group->shard_elements, kFloat32},
+                                distributed::Reduce::kSum));
+    for (distributed::Pending& work : pending) work.wait();
   }
 
   void reset(int stage) {
@@ -420,8 +441,11 @@ void Store::await_gradient_buffer(int stage) {
   if (const int buffer = impl_->gradient_buffers.buffer_of(stage); buffer >= 0)
     impl_->await_reductions(impl_->reductions[size_t(buffer)]);
 }
-void Store::await_reductions() {
-  for (std::vector<Reduction>& buffer : impl_->reductions) impl_->await_reductions(buffer);
+void Store::await_reductions() { impl_->await_all_reductions(); }
+void Store::reduce_tied() { impl_->reduce_tied(); }
+void Store::restore_copies() {
+  for (size_t stage = 0; stage < impl_->stages.size(); ++stage)
+    if (impl_->stages[stage].copy) impl_->restore(int(stage));
 }
 void Store::reset_gradients(int stage) { impl_->reset(stage); }
 std::vector<uint8_t>& Store::overwrite_flags() { return impl_->overwrite; }

@@ -7,6 +7,7 @@
 #include <fastllm/plugin.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ namespace fastllm::shard {
 // The ranks that hold the other parts. Null: a group of this rank alone. Borrowed.
 struct StoreGroups {
   distributed::Communicator* data = nullptr;  // the other shards of each group
+  // By main stage of a tied weight: the pipeline ranks that hold it, when there are several.
+  std::map<int, distributed::Communicator*> tied = {};
 };
 
 struct StoreOptions {
@@ -70,6 +73,8 @@ class Store {
   // Begins that, so that gathering goes on while other stages compute. Their buffers must be others.
   void prefetch(int stage);
   bool restored(int stage) const;
+  // The copies of tied stages, which are no step's own: before the first step.
+  void restore_copies();
   // The shards have changed: what layers see must be restored before its next use.
   void invalidate();            // all of it: initialized, or loaded
   void invalidate_trainable();  // by an update: frozen groups stay as they are
@@ -81,6 +86,8 @@ class Store {
   void await_gradient_buffer(int stage);
   // All of it has arrived: the grads shard is complete.
   void await_reductions();
+  // After that: gradients of tied stages are summed over the pipeline ranks that use them.
+  void reduce_tied();
 
   // For backward: 1 the next gradient of this parameter is written, 0 it is added to
   // (docs/compatibility.md).

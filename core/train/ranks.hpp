@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "core/distributed/communicator.hpp"
@@ -14,6 +15,13 @@ struct Ranks {
   distributed::Communicator* world = nullptr;  // all ranks; null: one
   // Those that hold the other parts of this rank's weights, and take other samples; null: none.
   distributed::Communicator* data = nullptr;
+  // Those that have the other stages, and those that hold other parts of each weight; null: none.
+  distributed::Communicator* pipeline = nullptr;
+  distributed::Communicator* tensor = nullptr;
+  // A group of its own, such as the ranks that share a tied weight. All its members make it, in the
+  // same order.
+  std::function<std::unique_ptr<distributed::Communicator>(const distributed::Group&)> make_group =
+      {};
   // Waits until all ranks are at this place; empty: nobody to wait for.
   std::function<void(const std::string& place)> meet = {};
   // Ends the run unless all ranks have the same text, and names what differs; empty: nobody to ask.

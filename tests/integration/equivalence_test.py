@@ -11,12 +11,20 @@ ZERO = "model__multi_stage__zero_stage"
 
 # name -> (ranks, changes)
 DATA = {f"dp{ranks}, ZeRO {zero}": (ranks, {ZERO: zero}) for ranks in (2, 4) for zero in (1, 2, 3)}
+# Looped: more stages than ranks, and breadth-first micro-batches.
+PIPELINE = {
+    "pp2": (2, {PARALLEL("pipeline"): 2}),
+    "pp2 of two layers a stage": (2, {PARALLEL("pipeline"): 2, "model__multi_stage__layers_per_stage": 2}),
+    "pp2 x dp2": (4, {PARALLEL("pipeline"): 2}),
+    "pp2 x dp2, ZeRO 3": (4, {PARALLEL("pipeline"): 2, ZERO: 3}),
+}
 
 # What is trained. Clipping that never binds leaves the gradients as they are in the first moments.
 TRANSFORMER = "model__base_model__transformer__"
 EXPERTS = {TRANSFORMER + "num_experts": 4, TRANSFORMER + "num_experts_per_token": 2, TRANSFORMER + "expert_z_loss_coefficient": 1e-3}
 MODELS = {
     "dense": {},
+    "dense, tied": {"model__base_model__tie_word_embeddings": True},
     "dense, MLP and embeddings frozen": {TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0},
 }
 
@@ -66,6 +74,17 @@ class EquivalenceData(EquivalenceCase):
 
     def test_frozen(self):
         self.check(DATA, "dense, MLP and embeddings frozen")
+
+
+class EquivalencePipeline(EquivalenceCase):
+    def test_dense(self):
+        self.check(PIPELINE, "dense")
+
+    def test_tied(self):
+        self.check(PIPELINE, "dense, tied")
+
+    def test_frozen(self):
+        self.check(PIPELINE, "dense, MLP and embeddings frozen")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@
 #include "core/distributed/sums.hpp"
 #include "core/shard/elements.hpp"
 #include "core/train/executor/activation_pool.hpp"
+#include "core/train/executor/crossings.hpp"
+#include "core/train/executor/handover.hpp"
+#include "core/train/executor/pass.hpp"
 #include "core/train/executor/random.hpp"
 #include "core/train/executor/value_shape.hpp"
 #include "core/train/executor/wiring.hpp"
@@ -23,29 +26,10 @@ namespace {
 
 using model::Phase;
 
-struct Held {                     // a Value in one micro-batch
-  DLTensor tensor{}, gradient{};  // share shape and strides; data null: not there
-  std::vector<int64_t> shape, strides;
-  int64_t bytes = 0, elements = 0;
-  int uses = 0;
-};
-
 struct Extra {  // the gradient of a further reader of a value
   int value = 0;
   int64_t bytes = 0;
   DLTensor tensor{};
-};
-
-struct Pass {  // one micro-batch on its way through the layers
-  const data::Batch* batch = nullptr;
-  int64_t index = 0;
-  int64_t samples = -1, length = -1;  // what the shapes were made for
-  bool preprocessed = false;
-  std::vector<Held> values;
-  std::vector<model::Saved> saved;  // by layer; empty also when a layer needs none
-  std::vector<char> kept;           // by layer: forward saved what backward needs
-  std::vector<DLTensor> entries;    // by BatchEntry, then further labels
-  int64_t batch_shape[2]{}, batch_strides[2]{}, cu_shape[1]{}, cu_strides[1]{1};
 };
 
 }  // namespace
@@ -56,7 +40,11 @@ struct Executor::Impl {
   const ExecutorOptions options;
   const model::Description& description;
   const Wiring wiring;
-  ActivationPool pool;                  // outlives the passes, whose memory goes back to it
+  const Crossings crossings;
+  const std::vector<char> here;      // by layer: this rank runs it
+  const std::vector<int> uses_here;  // by value: readers on this rank, and the way to the next
+  ActivationPool pool;               // outlives the passes, whose memory goes back to it
+  Handover handover;
   std::vector<Pass> passes;             // by micro-batch
   std::vector<double> losses, metrics;  // sums of this step
   // Of the step that runs.
@@ -75,7 +63,11 @@ struct Executor::Impl {
         store(s),
         options(opt),
         description(m.description()),
-        wiring(make_wiring(description)) {
+        wiring(make_wiring(description)),
+        crossings(make_crossings(wiring, store.layout())),
+        here(layers_on(wiring, store.layout(), pipeline_rank())),
+        uses_here(uses_on(wiring, store.layout(), crossings, pipeline_rank())),
+        handover(wiring, crossings, uses_here, pool, options.pipeline) {
     losses.resize(wiring.losses.size());
     metrics.resize(wiring.metrics.size());
     bind();
@@ -87,6 +79,7 @@ struct Executor::Impl {
     std::vector<const DLTensor*> weights;
     std::vector<DLTensor*> gradients;
     for (int l = 0; l < int(description.layers.size()); ++l) {
+      if (!here[l]) continue;
       weights.clear();
       gradients.clear();
       for (int p : description.layers[l].parameters) {
@@ -202,6 +195,7 @@ struct Executor::Impl {
 
   // After a step, and after a call that failed in the middle of one.
   void clear() {
+    handover.clear();
     for (Pass& pass : passes) {
       for (model::Saved& saved : pass.saved) saved = model::Saved();
       for (Held& held : pass.values) {
@@ -232,6 +226,7 @@ struct Executor::Impl {
 
   int data_ranks() const { return store.layout().world().data; }
   int data_rank() const { return store.layout().world().data_rank(store.rank()); }
+  int pipeline_rank() const { return store.layout().world().pipeline_rank(store.rank()); }
 
   void fill_inputs(Pass& pass, const WiredLayer& layer) {
     in.clear();
@@ -267,7 +262,7 @@ struct Executor::Impl {
       if (!again) {
         report(value, held);
         if (show[v]) tell(pass, value, held.tensor, false);
-        held.uses += value.readers;
+        held.uses += uses_here[v];
       }
       if (save && (value.port->flags & FASTLLM_PORT_KEEP)) ++held.uses;
       release(held);
@@ -333,7 +328,8 @@ struct Executor::Impl {
     add_gradients(pass);
     for (int v = layer.first_value; v < layer.first_value + layer.values; ++v) {
       release_gradient(pass.values[v]);
-      if (pass.values[v].uses > 0) release(pass.values[v]);  // KEEP: the last one who needs it
+      const bool keep = wiring.values[v].port->flags & FASTLLM_PORT_KEEP;
+      if (keep && pass.values[v].uses > 0) release(pass.values[v]);
     }
     release_inputs(pass, layer);
   }
@@ -398,7 +394,9 @@ struct Executor::Impl {
     for (size_t v = 0; v < count; ++v) {
       const Value& value = wiring.values[v];
       const auto wants = [&](bool gradient) {
-        return observer ? observer->wants({value.layer, value.output, gradient}) : Wants::kNothing;
+        return observer && here[value.layer]
+                   ? observer->wants({value.layer, value.output, gradient})
+                   : Wants::kNothing;
       };
       const Wants output = wants(false);
       show[v] = output != Wants::kNothing;
@@ -427,14 +425,19 @@ struct Executor::Impl {
       if (training)
         for (const shard::Stage& stage : store.layout().stages())
           store.reset_gradients(stage.index);
+      store.restore_copies();
       walk(schedule);
+      handover.finish();
       if (training) {
         const profile::Span wait("wait", "gradients");
         store.await_reductions();
+        store.reduce_tied();
       }
       check_finished();
-      distributed::sum_over(options.data, losses);
-      distributed::sum_over(options.data, metrics);
+      for (distributed::Communicator* group : {options.data, options.pipeline}) {
+        distributed::sum_over(group, losses);
+        distributed::sum_over(group, metrics);
+      }
     } catch (...) {
       clear();
       throw;
@@ -470,17 +473,21 @@ struct Executor::Impl {
         prefetch_after(schedule, s);
       }
       FASTLLM_ASSERT(store.restored(step.stage));
+      handover.begin_receives(schedule, s, passes);
+      handover.receive(schedule, s, pass);
       if (step.phase == Phase::kForward) {
         const model::Step* next = s + 1 < schedule.size() ? &schedule[s + 1] : nullptr;
         const bool turns = next && next->phase == Phase::kBackward && next->stage == step.stage &&
                            next->micro_batch == step.micro_batch;
         forward_stage(pass, stage, turns);
+        handover.send(step, pass);
         continue;
       }
       FASTLLM_ASSERT(training);
       store.await_gradient_buffer(step.stage);
       for (int l = stage.first_layer + stage.layer_count - 1; l >= stage.first_layer; --l)
         backward(pass, l);
+      handover.send(step, pass);
       if (step.reduce_after) {
         const profile::Span reduce("reduce", "gradients", step.stage);
         store.reduce(step.stage, step.reduce_accumulates);
@@ -555,6 +562,8 @@ model::ScheduleOptions schedule_options(const shard::Store& store, int depth_fir
   options.breadth_first = breadth_first;
   options.training = training;
   options.lowest_backward_stage = store.layout().lowest_trainable_stage();
+  options.pipeline = store.layout().world().pipeline;
+  options.pipeline_rank = store.layout().world().pipeline_rank(store.rank());
   for (int stage = 0; stage < options.stages; ++stage) {
     options.weight_buffer.push_back(store.weight_buffers().buffer_of(stage));
     if (training) options.gradient_buffer.push_back(store.gradient_buffers().buffer_of(stage));

@@ -23,9 +23,11 @@ struct ExecutorOptions {
   // Mixed with step, micro-batch, layer and data rank into call->seed; call->offset is 0, so that a
   // plugin may count on from there in one call. A forward that is made again gets the same two.
   uint64_t seed = 0;
-  // The data ranks, over which losses and metrics are summed at the end of a step; null: one rank.
-  // Each has as many micro-batches. Borrowed.
+  // The data ranks, which have as many micro-batches each, and the pipeline ranks, which have the
+  // other stages; losses and metrics are summed over both at the end of a step. Null: one rank.
+  // Borrowed.
   distributed::Communicator* data = nullptr;
+  distributed::Communicator* pipeline = nullptr;
 };
 
 struct StepInput {
@@ -57,7 +59,7 @@ model::ScheduleOptions schedule_options(const shard::Store& store, int depth_fir
 
 class Executor {
  public:
-  // Binds all layers. Throws when the model wants a batch entry that this host cannot deliver.
+  // Binds the layers of this rank. Throws when the model wants a batch entry that this host cannot deliver.
   Executor(model::Model& model, shard::Store& store, const ExecutorOptions& options);
   ~Executor();
   // Forward and backward of all micro-batches; leaves reduced gradients in the grads shard. Weights

@@ -46,7 +46,6 @@ class Checker {
     };
     const DistributedSettings& ranks = settings_.distributed;
     one("tensor_parallel", ranks.tensor_parallel);
-    one("pipeline_parallel", ranks.pipeline_parallel);
     one("sequence_data_parallel", ranks.sequence_data_parallel);
     // A launcher and the configuration must tell the same story.
     auto agree = [&](const char* name, const std::string& variable, int64_t value,

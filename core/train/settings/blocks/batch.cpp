@@ -129,6 +129,28 @@ Resolution resolve_samples(Reader& reader, const DistributedSettings& ranks) {
   return sizes;
 }
 
+void check_order(Reader& reader, const BatchSettings& batch, int64_t pipeline_parallel) {
+  const std::string key = "batch.depth_first_micro_batches";
+  if (pipeline_parallel > 1 && batch.depth_first_micro_batches > 1) {
+    reader.problems.add(
+        key, fmt::format("expected 1, since model.distributed.pipeline_parallel is {}, found {}; "
+                         "write {} as batch.breadth_first_micro_batches instead",
+                         pipeline_parallel, batch.depth_first_micro_batches,
+                         batch.sequential_micro_batches));
+  }
+  if (batch.depth_first_micro_batches > 1 && batch.breadth_first_micro_batches > 1) {
+    reader.note(key,
+                "micro-batches go partly one after the other, partly stage by stage, which "
+                "costs the memory of the one and the gathering of the other");
+  }
+  if (batch.sequential_micro_batches < pipeline_parallel) {
+    reader.note("batch.batch_size",
+                fmt::format("{} micro-batches keep {} pipeline-parallel ranks waiting; at least as "
+                            "many micro-batches as ranks, better several times as many, do not",
+                            batch.sequential_micro_batches, pipeline_parallel));
+  }
+}
+
 // Tokens of a sample into pieces.
 int64_t read_micro_sequence(Reader& reader, int64_t length) {
   const std::string key = "batch.micro_sequence_length";
@@ -162,6 +184,7 @@ BatchSettings read_batch(Reader& reader, const DistributedSettings& ranks) {
   batch.breadth_first_micro_batches = put("breadth_first_micro_batches", sizes.breadth);
   batch.sequential_micro_batches = put("sequential_micro_batches", sizes.sequential);
   batch.batch_size = put("batch_size", sizes.total);
+  check_order(reader, batch, ranks.pipeline_parallel);
   return batch;
 }
 

@@ -209,6 +209,23 @@ TEST(Batch, PipelinesPreferBreadth) {
   EXPECT_EQ(batch.breadth_first_micro_batches, 32);
 }
 
+TEST(Batch, PipelinesTakeMicroBatchesInBreadthAlone) {
+  const std::string two = "model: {distributed: {world_size: 2, pipeline_parallel: 2}}\n";
+  EXPECT_EQ(error_of(two + "batch: {depth_first_micro_batches: 4}"),
+            "t.yaml:2: batch.depth_first_micro_batches: expected 1, since "
+            "model.distributed.pipeline_parallel is 2, found 4; write 4 as "
+            "batch.breadth_first_micro_batches instead");
+  EXPECT_THAT(made(two + "batch: {breadth_first_micro_batches: 2}").notes, IsEmpty());
+  EXPECT_THAT(made(two).notes,
+              ElementsAre("batch.batch_size: 1 micro-batches keep 2 pipeline-parallel ranks "
+                          "waiting; at least as many micro-batches as ranks, better several times "
+                          "as many, do not"));
+  EXPECT_THAT(
+      made("batch: {depth_first_micro_batches: 2, breadth_first_micro_batches: 2}").notes,
+      ElementsAre(HasSubstr("batch.depth_first_micro_batches: micro-batches go partly one after "
+                            "the other, partly stage by stage")));
+}
+
 TEST(Batch, SizesThatDoNotDivideAreNamed) {
   EXPECT_EQ(error_of("batch: {batch_size: 7, micro_batch_size: 2}"),
             "t.yaml:1: batch.batch_size: expected a multiple of batch.micro_batch_size times "
@@ -728,9 +745,6 @@ struct Refusal {
 TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
   const std::string folder = "run: {experiment_dir: x}\n";
   const Refusal cases[] = {
-      {"model: {distributed: {world_size: 2, pipeline_parallel: 2}}",
-       "model.distributed.pipeline_parallel: pipeline_parallel = 2 is not supported yet by this "
-       "version; write pipeline_parallel: 1 or leave it out; ranks then share the batch"},
       {"model: {distributed: {training_dtype: fp64}}",
        "model.distributed.training_dtype: expected float32, bfloat16 or float16, found float64; "
        "write for example training_dtype: bfloat16"},
