@@ -107,13 +107,25 @@ std::unique_ptr<model::Model> Job::complete(const config::Node& base_model,
 }
 
 void Job::resolve() {
+  examine();
+  make(train::Environment::from_process(), true);
+}
+
+void Job::resolve(const std::function<train::Environment(const config::Node&)>& world) {
+  examine();
+  make(world(resolved_.root), false);
+}
+
+void Job::examine() {
   config::Node user =
       options_.config_file.empty() ? config::Node::map() : config::load_file(options_.config_file);
   config::apply_overrides(user, options_.overrides);
   resolved_ = config::examine(schema_, user);
   // Rules between keys are checked only when each key is right: a default in place of a wrong value would break others.
   if (!resolved_.problems.empty()) throw Error(Status::kInvalid, resolved_.problems);
+}
 
+void Job::make(const train::Environment& environment, bool runs) {
   std::vector<std::string> problems;
   auto collect = [&](auto&& step) {
     try {
@@ -123,11 +135,10 @@ void Job::resolve() {
       for (auto& line : with_places(e.what(), resolved_.root)) problems.push_back(std::move(line));
     }
   };
-  const auto environment = train::Environment::from_process();
   collect([&] { model_ = factory_->create(*resolved_.root.find(kModelBlock)); });
   collect([&] {
     settings_ = train::make_settings(resolved_.root, environment);
-    train::check_supported(settings_, resolved_.root, environment);
+    if (runs) train::check_supported(settings_, resolved_.root, environment);
   });
   if (!problems.empty())
     throw Error(Status::kInvalid, fmt::format("{}", fmt::join(problems, "\n")));

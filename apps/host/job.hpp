@@ -2,6 +2,7 @@
 // Each step collects all it finds wrong before it throws.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,9 @@ class Job {
   // Reads the file and the overrides, fills defaults, lets the plugin fill its own, checks everything.
   // After an Error, configuration() holds what could be made out so far.
   void resolve();
+  // The same for a plan: a world that a launcher might say, made of the file as far as it has been
+  // read, and without refusing what this version does not run.
+  void resolve(const std::function<train::Environment(const config::Node&)>& world);
 
   plugin::Registry& registry() { return registry_; }
   const std::string& model_type() const;
@@ -41,6 +45,8 @@ class Job {
   model::Description describe(const config::Node& metadata);
 
  private:
+  void examine();
+  void make(const train::Environment& environment, bool runs);
   // A base_model with the defaults filled in, and the model it makes.
   std::unique_ptr<model::Model> complete(const config::Node& base_model, config::Node& completed);
 

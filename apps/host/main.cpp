@@ -61,6 +61,7 @@ int run(int argc, char** argv) {
   if (options.command == "plugins") return run_plugins(options);
   if (options.command == "schema") return run_schema(options);
   if (options.command == "prepare") return run_prepare(options);
+  if (options.command == "plan") return run_plan(options, argc, argv);
   if (options.command == "compare") return run_compare(options);
   if (options.command == "evaluate") return run_evaluate(options, quoted(argc, argv));
   return run_train(options, quoted(argc, argv));

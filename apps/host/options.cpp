@@ -18,7 +18,8 @@ namespace po = boost::program_options;
 
 constexpr int kMostProcesses = 1024;
 
-const char* const kCommands[] = {"train", "evaluate", "compare", "plugins", "schema", "prepare"};
+const char* const kCommands[] = {"train",   "evaluate", "plan",   "compare",
+                                 "plugins", "schema",   "prepare"};
 
 po::options_description visible_options(Options& options) {
   po::options_description visible("Options", 110, 70);
@@ -95,6 +96,8 @@ std::string help_text() {
   std::ostringstream text;
   text << "fastllm-host --plugin gpt [train.yaml] [a.b.c=VALUE ...]     train a model\n"
           "fastllm-host evaluate --plugin gpt FOLDER [a.b.c=VALUE ...]  evaluate a checkpoint\n"
+          "fastllm-host plan --plugin gpt train.yaml                    memory, traffic, time and "
+          "disk of a run, before it (plan --help)\n"
           "fastllm-host compare RUN_A RUN_B                             where two runs differ\n"
           "fastllm-host prepare --help                                  turn text into a data set\n"
           "fastllm-host schema --plugin gpt                             JSON Schema of train.yaml, "
@@ -117,21 +120,7 @@ bool is_command(const std::string& word) {
 
 }  // namespace
 
-Options parse_options(int argc, char** argv) {
-  Options options;
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (!arguments.empty() && is_command(arguments.front())) {
-    options.command = arguments.front();
-    arguments.erase(arguments.begin());
-  }
-  if (options.command == "prepare" || options.command == "compare") {  // have options of their own
-    options.command_arguments = arguments;
-    return options;
-  }
-  refuse_hydra(arguments);
-  std::vector<std::string> words;
-  check_meant(options.command,
-              parse_arguments("fastllm-host", arguments, visible_options(options), words));
+void take_words(const std::vector<std::string>& words, Options& options) {
   for (const std::string& word : words) {
     if (is_override(word)) {
       options.overrides.push_back(word);
@@ -147,6 +136,35 @@ Options parse_options(int argc, char** argv) {
                        word + "; a change of one key is written a.b.c=VALUE"};
     }
   }
+}
+
+void check_plugin_paths(const Options& options) {
+  for (const auto& folder : options.plugin_paths) {
+    std::error_code code;
+    if (!std::filesystem::is_directory(folder, code)) {
+      throw UsageError{"--plugin-path: expected a folder, found none at " + folder.string() +
+                       "; remove the option or make the folder"};
+    }
+  }
+}
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && is_command(arguments.front())) {
+    options.command = arguments.front();
+    arguments.erase(arguments.begin());
+  }
+  if (options.command == "prepare" || options.command == "compare" ||
+      options.command == "plan") {  // have options of their own
+    options.command_arguments = arguments;
+    return options;
+  }
+  refuse_hydra(arguments);
+  std::vector<std::string> words;
+  check_meant(options.command,
+              parse_arguments("fastllm-host", arguments, visible_options(options), words));
+  take_words(words, options);
   const bool configures = options.command == "train" || options.command == "evaluate";
   if (!configures && (!options.config_file.empty() || !options.overrides.empty())) {
     throw UsageError{
@@ -158,13 +176,7 @@ Options parse_options(int argc, char** argv) {
     throw UsageError{fmt::format("--nproc: expected a number of ranks from 1 to {}, found {}",
                                  kMostProcesses, options.processes)};
   }
-  for (const auto& folder : options.plugin_paths) {
-    std::error_code code;
-    if (!std::filesystem::is_directory(folder, code)) {
-      throw UsageError{"--plugin-path: expected a folder, found none at " + folder.string() +
-                       "; remove the option or make the folder"};
-    }
-  }
+  check_plugin_paths(options);
   return options;
 }
 

@@ -19,7 +19,7 @@ enum ExitCode {
 };
 
 struct Options {
-  std::string command = "train";  // train, evaluate, compare, plugins, schema, prepare
+  std::string command = "train";  // train, evaluate, plan, compare, plugins, schema, prepare
   std::string plugin;             // --plugin: a name or a path
   std::string model;              // --model: one of the plugin's; "": it has one
   std::string config_file;
@@ -31,7 +31,7 @@ struct Options {
   int verbosity = 0;
   bool markdown = false;  // schema: the reference page instead
   bool help = false, version = false;
-  std::vector<std::string> command_arguments;  // of prepare and compare: all after the word
+  std::vector<std::string> command_arguments;  // of plan, prepare and compare: all after the word
 };
 
 // Throws UsageError for what cannot be understood.
@@ -40,5 +40,9 @@ struct UsageError {
 };
 Options parse_options(int argc, char** argv);
 std::string help_text();
+// Words of a command that configures: overrides, and one file or folder.
+void take_words(const std::vector<std::string>& words, Options& options);
+// Throws when a --plugin-path is no folder.
+void check_plugin_paths(const Options& options);
 
 }  // namespace fastllm::host

@@ -36,10 +36,6 @@ int64_t sum(const std::vector<int64_t>& values) {
   return total;
 }
 
-DLDataType gradient_type(const StoreOptions& o) {
-  return o.full_precision_gradients ? o.optimization : o.training;
-}
-
 // ZeRO fixes the number of buffers and overrides what is set (docs/compatibility.md).
 int weight_count(const StoreOptions& o) { return o.zero_stage >= 3 ? 2 : o.num_weight_buffers; }
 int gradient_count(const StoreOptions& o) { return o.zero_stage >= 2 ? 2 : o.num_gradient_buffers; }
@@ -71,6 +67,19 @@ void make_view(View& view, void* data, DLDataType type, std::vector<int64_t> sha
 
 }  // namespace
 
+DLDataType gradient_type(const StoreOptions& o) {
+  return o.full_precision_gradients ? o.optimization : o.training;
+}
+
+BufferPlacement weight_placement(const Layout& layout, int rank, const StoreOptions& o) {
+  return place_buffers(layout, rank, BufferKind::kWeights, weight_count(o));
+}
+
+BufferPlacement gradient_placement(const Layout& layout, int rank, const StoreOptions& o) {
+  if (!o.training_mode) return {};
+  return place_buffers(layout, rank, BufferKind::kGradients, gradient_count(o));
+}
+
 std::vector<std::string> AllocationTable::lines() const {
   std::vector<std::string> lines{fmt::format(">>> Allocating {} weight buffers ({})",
                                              weight_buffers, mib_text(weight_buffer_bytes))};
@@ -84,13 +93,11 @@ std::vector<std::string> AllocationTable::lines() const {
 
 AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& o) {
   AllocationTable table;
-  const BufferPlacement weights =
-      place_buffers(layout, rank, BufferKind::kWeights, weight_count(o));
+  const BufferPlacement weights = weight_placement(layout, rank, o);
   table.weight_buffers = int(weights.contents.size());
   table.weight_buffer_bytes = to_bytes(sum(weights.elements), o.training);
   if (o.training_mode) {
-    const BufferPlacement gradients =
-        place_buffers(layout, rank, BufferKind::kGradients, gradient_count(o));
+    const BufferPlacement gradients = gradient_placement(layout, rank, o);
     table.gradient_buffers = int(gradients.contents.size());
     table.gradient_buffer_bytes = to_bytes(sum(gradients.elements), gradient_type(o));
   }
@@ -161,11 +168,10 @@ struct Store::Impl {
         data_rank(l.world().data_rank(r)) {
     check();
     const AllocationTable table = allocation_table(layout, rank, options);
-    weight_buffers = place_buffers(layout, rank, BufferKind::kWeights, weight_count(options));
+    weight_buffers = weight_placement(layout, rank, options);
     weight_memory = Memory(table.weight_buffer_bytes, "the weight buffers");
     if (options.training_mode) {
-      gradient_buffers =
-          place_buffers(layout, rank, BufferKind::kGradients, gradient_count(options));
+      gradient_buffers = gradient_placement(layout, rank, options);
       gradient_memory = Memory(table.gradient_buffer_bytes, "the gradient buffers");
     }
     shard_memory = Memory(table.shard_bytes, "the shards");

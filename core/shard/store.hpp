@@ -43,6 +43,11 @@ struct AllocationTable {
 };
 AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& options);
 
+// The buffers of a store with these options, of which gradients have none outside training.
+BufferPlacement weight_placement(const Layout& layout, int rank, const StoreOptions& options);
+BufferPlacement gradient_placement(const Layout& layout, int rank, const StoreOptions& options);
+DLDataType gradient_type(const StoreOptions& options);  // of gradient buffers
+
 class Store {
  public:
   // Throws Error(kOutOfMemory) that names the bytes wanted and what can be done.

@@ -10,6 +10,7 @@ int run_train(const Options& options, const std::string& command_line);
 int run_evaluate(const Options& options, const std::string& command_line);
 // --nproc: the same command, as several processes. Needs nothing of what a command loads.
 int run_ranks(const Options& options, int argc, char** argv);
+int run_plan(const Options& options, int argc, char** argv);
 int run_compare(const Options& options);
 int run_plugins(const Options& options);
 int run_schema(const Options& options);
