@@ -189,8 +189,9 @@ TEST(Profile, TablesTellOwnTimeFromTheTimeOfAllInside) {
 }
 
 TEST(Profile, ASchedulesStepsHaveTheirTimes) {
-  const std::vector<model::Step> schedule = {{model::Phase::kForward, 0, 0, true},
-                                             {model::Phase::kBackward, 0, 0, false, true}};
+  const std::vector<model::Step> schedule = {
+      {.phase = model::Phase::kForward, .stage = 0, .micro_batch = 0, .restore_before = true},
+      {.phase = model::Phase::kBackward, .stage = 0, .micro_batch = 0, .reduce_after = true}};
   const std::string text = schedule_profile({{"iteration", "training", 4, -1, 0, 9000, 0},
                                              {"wait", "data", -1, -1, 100, 50, 0},
                                              {"run", "forward", 0, 0, 1000, 2000, 0},

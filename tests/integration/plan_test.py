@@ -1,0 +1,163 @@
+#!/usr/bin/python3
+"""What `fastllm-host plan` foretells: memory as runs allocate it and as tests/fixtures/memory_table.py has it, checkpoints as they are
+written, and a large model on many ranks at once."""
+import json
+import re
+import time
+import unittest
+
+from support import SOURCE, HostTest, run_host
+
+from memory_table import Model, log_lines, tables  # tests/fixtures, which support puts in the path
+
+TRANSFORMER = "model.base_model.transformer."
+LLAMA = Model(4, 24, 4, 4, 6, 40, 64, rotary=True, rms_norm=True, gated=True, linear_biases=False, untied=True)
+LLAMA_ARGUMENTS = [
+    "model.base_model.vocab_size=64", "model.base_model.tie_word_embeddings=false", TRANSFORMER + "num_layers=4",
+    TRANSFORMER + "hidden_size=24", TRANSFORMER + "num_attention_heads=4", TRANSFORMER + "head_groups=4",
+    TRANSFORMER + "ffn_hidden_size=40", TRANSFORMER + "gated=true", TRANSFORMER + "add_linear_biases=false",
+    TRANSFORMER + "normalization.type=rms_norm", TRANSFORMER + "rotary.type=default",
+]
+TIED = Model(3, 24, 4, 4, None, None, 64, max_position_embeddings=40)
+TIED_ARGUMENTS = [
+    "model.base_model.vocab_size=64", "model.base_model.max_position_embeddings=40", TRANSFORMER + "num_layers=3",
+    TRANSFORMER + "hidden_size=24", TRANSFORMER + "num_attention_heads=4", TRANSFORMER + "head_groups=4", "batch.sequence_length=40",
+]
+
+
+def distributed(tp=1, pp=1, dp=1, zero=1, dtype="float32"):
+    return [f"model.distributed.world_size={tp * pp * dp}", f"model.distributed.tensor_parallel={tp}",
+            f"model.distributed.pipeline_parallel={pp}", f"model.multi_stage.zero_stage={zero}",
+            f"model.distributed.training_dtype={dtype}"]
+
+
+class Plan(HostTest):
+    def plan(self, *arguments):
+        return json.loads(self.assert_ok(run_host("plan", "--plugin", "gpt", "--json", *arguments)).stdout)
+
+    def refused(self, *arguments, code=2):
+        result = run_host("plan", "--plugin", "gpt", *arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        return result.stderr
+
+    def check_memory(self, arguments, model, **options):
+        plan = self.plan(*arguments, *distributed(options.get("tp", 1), options.get("pp", 1), options.get("dp", 1),
+                                                  options.get("zero", 1), options.get("training_dtype", "float32")))
+        expected = tables(model, **options)
+        self.assertEqual(len(plan["kinds"]), len(expected))
+        for kind, table in zip(plan["kinds"], expected):
+            memory = kind["memory"]
+            self.assertEqual(memory["lines"], log_lines(table))
+            self.assertEqual((memory["weight_buffers"], memory["gradient_buffers"], memory["shards"], memory["allocated"]),
+                             (table["weight_buffers"], table["grad_buffers"], table["shards"], table["total"]))
+            for state, shard in memory["shards_split"].items():
+                whole, trainable = table["weight_shard"], table["grad_shard"]
+                self.assertEqual(shard, {"trainable": trainable, "frozen": whole - trainable if state == "weights" else 0})
+        return plan
+
+    def test_memory_is_what_the_rules_say(self):
+        cases = [dict(dp=d, zero=z) for d in (1, 2, 4) for z in (1, 2, 3)]
+        cases += [dict(tp=2), dict(tp=4, dp=2, zero=3), dict(pp=2), dict(pp=3, dp=2, zero=2), dict(tp=2, pp=2, dp=4, zero=3)]
+        ways = [(LLAMA_ARGUMENTS, LLAMA, None), (TIED_ARGUMENTS, TIED, "mlp"), (LLAMA_ARGUMENTS, LLAMA, "embeddings"),
+                (TIED_ARGUMENTS, TIED, None)]
+        for number, case in enumerate(cases):
+            for arguments, model, frozen in (ways[:2], ways[2:])[number % 2]:
+                scale = [] if frozen is None else [f"{TRANSFORMER}{frozen}_lr_scale={'[0]' if frozen == 'mlp' else 0}"]
+                with self.subTest(frozen=frozen, tied=model is TIED, **case):
+                    self.check_memory([*arguments, *scale], model, frozen={frozen} - {None}, training_dtype="bfloat16", **case)
+
+    def test_a_run_allocates_and_writes_what_was_planned(self):
+        self.data = self.tiny_data()
+        for ranks, zero, frozen in ((1, 1, False), (2, 1, True), (2, 3, False), (4, 2, True)):
+            with self.subTest(ranks=ranks, zero=zero, frozen=frozen):
+                experiment = self.folder / f"run-{ranks}-{zero}"
+                changes = {"model.multi_stage.zero_stage": zero, "training.checkpoint.interval": 1, "training.checkpoint.keep": 1,
+                           "batch.batch_size": 4, "batch.micro_batch_size": 1}
+                if frozen:
+                    changes[TRANSFORMER + "mlp_lr_scale"] = [0]
+                arguments = self.tiny_arguments(experiment, 2, **changes)
+                launcher = ["--nproc", str(ranks)] if ranks > 1 else []
+                self.assert_ok(run_host(*launcher, *arguments, OMP_NUM_THREADS="1"))
+                # From the run's own file, which names its ranks.
+                plan = self.plan(experiment / "runs/0/config.yaml")
+                kind, = plan["kinds"]
+                self.assertEqual(plan["world"]["ranks"], ranks)
+                for rank in range(ranks):
+                    lines = (experiment / f"runs/0/logs/logs_rank_{rank}.txt").read_text()
+                    self.assertEqual(re.findall(r"(?:>>> Allocating|Total allocated).*", lines), kind["memory"]["lines"])
+                files = list((experiment / "checkpoint/2").glob("rank_*.safetensors"))
+                self.assertEqual(len(files), ranks)
+                written = sum(f.stat().st_size for f in files)
+                self.assertLessEqual(plan["checkpoints"]["bytes"], written)
+                self.assertLess(written - plan["checkpoints"]["bytes"], 4096 * ranks)
+                self.assertEqual(plan["checkpoints"]["kept"], len(list((experiment / "checkpoint").iterdir())))
+        # A run's folder stands for its file, and a plan for other ranks of it works out the rest again.
+        other = self.plan(experiment / "runs/0", "--world-size", 2)
+        self.assertEqual((other["world"]["data"], other["micro_batches"], other["tokens"]), (2, 2, 4 * 32))
+
+    def test_a_large_model_on_many_ranks_at_once(self):
+        begin = time.monotonic()
+        plan = self.plan(SOURCE / "examples/plans/llama-3-70b.yaml", "--peak", "400T", "--bandwidth", "intra=200G", "--bandwidth",
+                         "inter=25G", "--memory", "80Gi")
+        self.assertLess(time.monotonic() - begin, 2)
+        self.assertEqual(plan["parameters"], 70_553_706_496)  # as Meta counts them
+        world = plan["world"]
+        self.assertEqual((world["ranks"], world["data"], world["pipeline"], world["tensor"]), (512, 16, 4, 8))
+        self.assertEqual(sum(kind["count"] for kind in plan["kinds"]), 512)
+        model = Model(80, 8192, 64, 8, 128, 28672, 128256, rotary=True, rms_norm=True, gated=True, linear_biases=False, untied=True)
+        expected = tables(model, tp=8, pp=4, dp=16, training_dtype="bfloat16", layers_per_stage=5)
+        for kind, table in zip(plan["kinds"], expected):
+            self.assertEqual(kind["memory"]["lines"], log_lines(table))
+        # Six operations a parameter and token, for those that are multiplied with, and attention on top.
+        products = 6 * (plan["parameters"] - 128256 * 8192) * plan["tokens"]
+        self.assertGreater(plan["model_flops"], products)
+        self.assertLess(plan["model_flops"], 1.15 * products)
+        self.assertGreater(plan["time"]["seconds"], plan["flops"] / 512 / 400e12)
+        self.assertEqual(plan["time"]["bound_by"], "computing")
+
+    def test_the_table_for_people(self):
+        text = self.assert_ok(run_host("plan", "--plugin", "gpt", SOURCE / "examples/plans/llama-3-70b.yaml", "--memory", "80Gi",
+                                       "--peak", "400T", "--bandwidth", "25G")).stdout
+        for words in ("512 ranks: 16 data x 4 pipeline x 8 tensor; 8 on a computer", "memory of a rank, MiB", "ranks 0-127",
+                      "data, reduce_scatter: gradients", "tokens/s", "days", "left out: the optimizer: no --memory-bandwidth", "bubble"):
+            self.assertIn(words, text)
+
+    def test_less_memory_is_offered_when_it_does_not_fit(self):
+        arguments = [*LLAMA_ARGUMENTS, *distributed(dp=4), "batch.sequence_length=64", "batch.micro_batch_size=2"]
+        plan = self.plan(*arguments, "--memory", "100k")
+        self.assertFalse(plan["fits"])
+        smaller = {a["change"]: a["bytes"] for a in plan["smaller_with"]}
+        zero = "model.multi_stage.zero_stage=3"
+        self.assertLess(smaller[zero], plan["largest_bytes"])
+        # Each is what the same plan with it says.
+        for change, size in smaller.items():
+            changes = change.split()
+            with self.subTest(change):
+                more = ["batch.batch_size=8"] if "micro_batch_size" in change or "_parallel" in change else []
+                self.assertEqual(self.plan(*arguments, *more, *changes)["largest_bytes"], size)
+        self.assertTrue(self.plan(*arguments, "--memory", "1G")["fits"])
+
+    def test_frozen_parts_are_neither_reduced_nor_computed(self):
+        arguments = [*LLAMA_ARGUMENTS, *distributed(dp=2)]
+        plain, frozen = self.plan(*arguments), self.plan(*arguments, TRANSFORMER + "mlp_lr_scale=[0]")
+        sent = [{line["what"]: line["bytes"] for line in plan["kinds"][0]["traffic"]} for plan in (plain, frozen)]
+        for what in ("weights", "gradients"):
+            self.assertLess(sent[1][what], 0.7 * sent[0][what])
+        self.assertGreater(frozen["kinds"][0]["bytes_sent_first_step"], frozen["kinds"][0]["bytes_sent"])
+        self.assertEqual(plain["stages"][1]["forward_flops"], frozen["stages"][1]["forward_flops"])
+        self.assertLess(frozen["stages"][1]["backward_flops"], plain["stages"][1]["backward_flops"])
+
+    def test_command_line(self):
+        self.assertIn("--world-size: expected a number of ranks from 1", self.refused("--world-size", "0"))
+        self.assertIn('--peak: expected a number above 0 with k, M, G, T or P behind it, as 400T, found "fast"', self.refused("--peak", "fast"))
+        self.assertIn('--bandwidth: expected intra, inter or a group (data, pipeline, tensor, sequence_data) before the =, found "far"',
+                      self.refused("--bandwidth", "far=1G"))
+        self.assertIn("--overlap: expected a share from 0 to 1, found 2", self.refused("--overlap", "2"))
+        self.assertIn("found no config.yaml in", self.refused(self.folder, code=1))
+        self.assertIn("expected a multiple of tensor_parallel times pipeline_parallel = 3, found 4",
+                      self.refused("model.distributed.tensor_parallel=3", "--world-size", "4", code=1))
+        self.assertIn("fastllm-host plan --plugin gpt CONFIG", self.assert_ok(run_host("plan", "--help")).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
