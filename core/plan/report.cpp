@@ -208,7 +208,22 @@ std::string disk_text(const Plan& plan) {
                      mib(plan.disk.checkpoints.bytes));
 }
 
-std::string time_text(const Plan& plan) {
+std::string hardware_text(const Hardware& hardware) {
+  std::string text;
+  const auto add = [&](const char* name, const std::optional<double>& value, const char* unit) {
+    if (value)
+      text += fmt::format("{}{} {} G{}/s", text.empty() ? "" : ", ", name,
+                          with_commas(*value / 1e9, *value < 1e11 ? 2 : 0), unit);
+  };
+  add("peak", hardware.peak, "FLOP");
+  add("memory", hardware.memory_bandwidth, "B");
+  add("sending on a computer", hardware.intra, "B");
+  add("to others", hardware.inter, "B");
+  for (const auto& [group, value] : hardware.group) add(group.c_str(), value, "B");
+  return text;
+}
+
+std::string time_text(const Plan& plan, const Hardware& hardware) {
   std::string text;
   if (plan.world.pipeline > 1)
     text += fmt::format("  bubble: {} of the time, if all steps take equally long\n",
@@ -217,6 +232,7 @@ std::string time_text(const Plan& plan) {
     return text +
            "  step time: not foretold; give --peak, --bandwidth and --memory-bandwidth, or "
            "--measure\n";
+  text += fmt::format("  of a rank: {}\n", hardware_text(hardware));
   Table table;
   table.row({"a step takes", seconds_text(*plan.time.seconds)});
   for (const Part& part : plan.time.parts)
@@ -238,7 +254,7 @@ std::string time_text(const Plan& plan) {
 std::string report_text(const Plan& plan, const Hardware& hardware) {
   std::string text = mesh_text(plan.world) + "\n" + model_text(plan) + "\n";
   for (const std::string& part : {memory_text(plan) + fit_text(plan, hardware), traffic_text(plan),
-                                  stages_text(plan), disk_text(plan), time_text(plan)})
+                                  stages_text(plan), disk_text(plan), time_text(plan, hardware)})
     if (!part.empty()) text += fmt::format("\n{}", part);
   return text;
 }

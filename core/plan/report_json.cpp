@@ -140,6 +140,13 @@ Node report_node(const Plan& plan, const Hardware& hardware) {
       .put("smaller_with", list(plan.alternatives, [](const Alternative& a) {
              return Map().add("change", a.change).add("why", a.why).add("bytes", a.bytes).node;
            }));
+  map.put("hardware", Map()
+                          .add("peak", hardware.peak)
+                          .add("memory_bandwidth", hardware.memory_bandwidth)
+                          .add("intra", hardware.intra)
+                          .add("inter", hardware.inter)
+                          .add("overlap", hardware.overlap)
+                          .node);
   if (hardware.memory) map.put("fits", Node::boolean(double(most) <= *hardware.memory));
   return map.node;
 }

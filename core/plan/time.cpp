@@ -15,19 +15,6 @@ namespace {
 // The optimizer reads a gradient for the norm, then four numbers of which it writes three.
 constexpr double kOptimizerBytes = 4 + 4 * 4 + 3 * 4;
 
-// Between the shards and the buffers: weights are read in float32 and written in their type,
-// gradients the other way.
-double memory_bytes(const KindPlan& kind, const shard::StoreOptions& store) {
-  double bytes = 0;
-  for (const NamedShard& shard : kind.memory.shards) {
-    const double elements = double(shard.bytes.trainable) / 4;
-    if (shard.state == "weights") bytes += elements * (4 + store.training.bits / 8);
-    if (shard.state == "grads")
-      bytes += elements * (kOptimizerBytes + 4 + shard::gradient_type(store).bits / 8);
-  }
-  return bytes;
-}
-
 // Seconds for the lines that a predicate takes; nullopt when a bandwidth is missing.
 template <class Takes>
 std::optional<double> sending(const KindPlan& kind, const shard::World& world,
@@ -49,6 +36,17 @@ bool is_shared(const TrafficLine& line) {  // parts of weights and gradients
 }
 
 }  // namespace
+
+double memory_bytes(const StateMemory& memory, const shard::StoreOptions& store) {
+  double bytes = 0;
+  for (const NamedShard& shard : memory.shards) {
+    const double elements = double(shard.bytes.trainable) / 4;
+    if (shard.state == "weights") bytes += elements * (4 + store.training.bits / 8);
+    if (shard.state == "grads")
+      bytes += elements * (kOptimizerBytes + 4 + shard::gradient_type(store).bits / 8);
+  }
+  return bytes;
+}
 
 StepTime step_time(const TimeQuestion& q) {
   StepTime time;
@@ -86,7 +84,7 @@ StepTime step_time(const TimeQuestion& q) {
     if (!rest) leave_out("what layers and steps agree on: no --bandwidth");
     inside = std::max(inside, rest.value_or(0));
     if (q.hardware.memory_bandwidth)
-      memory = std::max(memory, memory_bytes(kind, q.store) / *q.hardware.memory_bandwidth);
+      memory = std::max(memory, memory_bytes(kind.memory, q.store) / *q.hardware.memory_bandwidth);
   }
   if (!q.hardware.memory_bandwidth) leave_out("the optimizer: no --memory-bandwidth");
   time.left_out = std::move(left_out);

@@ -3,6 +3,7 @@
 #include "core/plan/plan.hpp"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <boost/program_options.hpp>
 
@@ -16,6 +17,8 @@
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
 #include "core/base/tensor.hpp"
+#include "core/distributed/session.hpp"
+#include "core/plan/measure.hpp"
 #include "core/plan/report.hpp"
 
 namespace fastllm::host {
@@ -32,7 +35,7 @@ struct Arguments {
   std::string peak, memory, memory_bandwidth;
   int64_t world_size = 0, ranks_per_computer = 0;  // 0: not given
   double overlap = 0;
-  bool json = false, help = false;
+  bool measure = false, json = false, help = false;
 };
 
 po::options_description describe(Arguments& a, Options& o) {
@@ -59,6 +62,11 @@ po::options_description describe(Arguments& a, Options& o) {
   add("overlap", po::value(&a.overlap)->value_name("SHARE"),
       "share of gathering weights and reducing gradients that takes place while layers compute: 0 "
       "(default) to 1");
+  add("measure", po::bool_switch(&a.measure),
+      "measure peak and memory bandwidth here, in seconds; in a run of several ranks (--nproc, "
+      "torchrun, srun) the bandwidth between them, too. What is given besides comes first");
+  add("nproc", po::value(&o.processes)->value_name("N"),
+      "with --measure: by N ranks of this computer at once");
   add("json", po::bool_switch(&a.json), "print one JSON object instead of text");
   add("plugin-path", po::value(&o.plugin_paths)->value_name("DIR")->composing(),
       "look for plugins here first; may be given several times");
@@ -159,10 +167,11 @@ void set_world(const Arguments& a, Options& options) {
 // Where nobody says how many ranks a computer has: as many as it usually has, of which tensor ranks
 // stay together.
 train::Environment usual_world(const config::Node& root) {
-  const auto number = [&](const char* key) {
-    return root.get_optional<int64_t>(std::string("model.distributed.") + key).value_or(1);
+  const auto number = [&](const char* key, int64_t otherwise = 1) {
+    return root.get_optional<int64_t>(std::string("model.distributed.") + key).value_or(otherwise);
   };
-  const int64_t world = number("world_size"), tensor = number("tensor_parallel");
+  const int64_t launched = distributed::LaunchEnvironment::from_process().world_size.value_or(1);
+  const int64_t world = number("world_size", launched), tensor = number("tensor_parallel");
   train::Environment environment;
   environment.world_size = world;
   environment.local_world_size = world;
@@ -174,9 +183,27 @@ train::Environment usual_world(const config::Node& root) {
   return environment;
 }
 
+// What was not given, as this process and those beside it find it.
+void fill_measured(Job& job, plan::Hardware& hardware) {
+  const auto launch = distributed::LaunchEnvironment::from_process();
+  const int size = int(launch.world_size.value_or(1)), rank = int(launch.rank.value_or(0));
+  const int local = int(launch.local_world_size.value_or(size));
+  const distributed::World world{.data = size, .local_world_size = local};
+  if (const auto& threads = job.settings().run.threads) omp_set_num_threads(int(*threads));
+  const auto session = distributed::Session::join(launch, world, rank, {});
+  distributed::Communicator& all = session->group(distributed::GroupKind::kWorld);
+  const plan::Measured measured =
+      plan::measure(job.settings(), job.model(), size > 1 ? &all : nullptr);
+  session->finish();
+  if (!hardware.peak) hardware.peak = measured.peak;
+  if (!hardware.memory_bandwidth) hardware.memory_bandwidth = measured.memory_bandwidth;
+  auto& bandwidth = local < size ? hardware.inter : hardware.intra;
+  if (!bandwidth) bandwidth = measured.bandwidth;
+}
+
 }  // namespace
 
-int run_plan(const Options& given, int, char**) {
+int run_plan(const Options& given, int argc, char** argv) {
   Options options = given;
   Arguments arguments;
   const po::options_description visible = describe(arguments, options);
@@ -191,7 +218,12 @@ int run_plan(const Options& given, int, char**) {
     return kDone;
   }
   check_counts(arguments, found);
-  const plan::Hardware hardware = hardware_of(arguments);
+  if (found.contains("nproc") && !arguments.measure)
+    throw UsageError{
+        "--nproc: expected with --measure only, since a plan starts no ranks; write "
+        "--world-size for the number of ranks to plan for"};
+  plan::Hardware hardware = hardware_of(arguments);
+  if (options.processes > 1) return run_ranks(options, argc, argv);
   take_words(arguments.words, options);
   check_plugin_paths(options);
   replace_folder(options);
@@ -204,6 +236,9 @@ int run_plan(const Options& given, int, char**) {
         Status::kInvalid,
         fmt::format("{}: expected float32, bfloat16 or float16, found {}",
                     config::where(job.configuration(), "model.distributed.training_dtype"), type));
+  if (arguments.measure) fill_measured(job, hardware);
+  const auto launch = distributed::LaunchEnvironment::from_process();
+  if (launch.rank.value_or(0) != 0) return kDone;  // one of them tells
   plan::Plan plan = plan::make_plan(
       {job.settings(), job.model(), hardware,
        job.configuration().get_optional<bool>("training.export.optimizer_state").value_or(false)});

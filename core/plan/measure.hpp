@@ -1,0 +1,25 @@
+// How fast this computer is at what a step does, in a few seconds and little memory: each kind of
+// layer once, the optimizer on one weight, and one exchange between the ranks that measure. All of
+// them measure at the same time, since they share memory and heat in a run, too.
+#pragma once
+
+#include <optional>
+
+#include "core/distributed/communicator.hpp"
+#include "core/model/model.hpp"
+#include "core/train/settings/settings.hpp"
+
+namespace fastllm::plan {
+
+struct Measured {
+  double peak = 0;                  // FLOP/s of a rank over all layers of the model
+  double memory_bandwidth = 0;      // bytes/s of a rank, as the plan counts those of the optimizer
+  std::optional<double> bandwidth;  // bytes/s that a rank sends; nullopt: it is alone
+};
+
+// world: the ranks that measure; null: this one alone. Throws Error(kUnsupported) with tensor ranks,
+// whose layers need each other.
+Measured measure(const train::Settings& settings, model::Model& model,
+                 distributed::Communicator* world);
+
+}  // namespace fastllm::plan
