@@ -137,8 +137,9 @@ void Job::make(const train::Environment& environment, bool runs) {
   };
   collect([&] { model_ = factory_->create(*resolved_.root.find(kModelBlock)); });
   collect([&] {
+    if (runs) train::check_launch(resolved_.root, environment);
     settings_ = train::make_settings(resolved_.root, environment);
-    if (runs) train::check_supported(settings_, resolved_.root, environment);
+    if (runs) train::check_supported(settings_, resolved_.root);
   });
   if (!problems.empty())
     throw Error(Status::kInvalid, fmt::format("{}", fmt::join(problems, "\n")));

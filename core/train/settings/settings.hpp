@@ -185,11 +185,13 @@ struct Settings {
 // All broken cross-field rules come in one Error(kInvalid), one a line, each with where().
 Settings make_settings(config::Node& root, const Environment& environment);
 
-// Refuses what is valid but not done yet by this version, and what contradicts the environment; all
-// in one Error. Apart from make_settings so that such a configuration can still be checked,
-// completed and printed.
-void check_supported(const Settings& settings, const config::Node& root,
-                     const Environment& environment);
+// A launcher and the configuration must tell the same story: refuses what is given and contradicts,
+// all in one Error. Before make_settings, whose other problems would follow from that.
+void check_launch(const config::Node& root, const Environment& environment);
+
+// Refuses what is valid but not done yet by this version, all in one Error. Apart from make_settings
+// so that such a configuration can still be checked, completed, planned for and printed.
+void check_supported(const Settings& settings, const config::Node& root);
 
 // Lines for the plan that is printed at start and by --validate: "checkpoints: ...".
 std::vector<std::string> plan_lines(const Settings& settings);

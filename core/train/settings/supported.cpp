@@ -18,8 +18,8 @@ std::string not_supported(const std::string& what, const std::string& instead) {
 
 class Checker {
  public:
-  Checker(const Settings& settings, const Node& root, const Environment& environment)
-      : settings_(settings), root_(root), environment_(environment), problems_(root) {}
+  Checker(const Settings& settings, const Node& root)
+      : settings_(settings), root_(root), problems_(root) {}
 
   void run() {
     check_ranks();
@@ -47,20 +47,6 @@ class Checker {
     const DistributedSettings& ranks = settings_.distributed;
     one("tensor_parallel", ranks.tensor_parallel);
     one("sequence_data_parallel", ranks.sequence_data_parallel);
-    // A launcher and the configuration must tell the same story.
-    auto agree = [&](const char* name, const std::string& variable, int64_t value,
-                     std::optional<int64_t> told) {
-      if (told && *told != value) {
-        problems_.add(
-            std::string("model.distributed.") + name,
-            fmt::format("expected {}, as the variable {} says, found {}; leave the key out", *told,
-                        variable, value));
-      }
-    };
-    agree("world_size", environment_.world_size_name, ranks.world_size, environment_.world_size);
-    agree("rank", environment_.rank_name, ranks.rank, environment_.rank);
-    agree("local_world_size", environment_.local_world_size_name, ranks.local_world_size,
-          environment_.local_world_size);
   }
 
   void check_types() {
@@ -149,14 +135,28 @@ class Checker {
 
   const Settings& settings_;
   const Node& root_;
-  const Environment& environment_;
   Problems problems_;
 };
 
 }  // namespace
 
-void check_supported(const Settings& settings, const Node& root, const Environment& environment) {
-  Checker(settings, root, environment).run();
+void check_supported(const Settings& settings, const Node& root) { Checker(settings, root).run(); }
+
+void check_launch(const Node& root, const Environment& environment) {
+  Problems problems(root);
+  auto agree = [&](const char* name, const std::string& variable, std::optional<int64_t> told) {
+    const std::string path = std::string("model.distributed.") + name;
+    const auto value = root.get_optional<int64_t>(path);
+    if (told && value && *told != *value)
+      problems.add(path,
+                   fmt::format("expected {}, as the variable {} says, found {}; leave the key "
+                               "out",
+                               *told, variable, *value));
+  };
+  agree("world_size", environment.world_size_name, environment.world_size);
+  agree("rank", environment.rank_name, environment.rank);
+  agree("local_world_size", environment.local_world_size_name, environment.local_world_size);
+  problems.throw_if_any();
 }
 
 }  // namespace fastllm::train

@@ -392,7 +392,7 @@ TEST(SpecialValues, ChoicesThatNothingDependsOnAreAllTaken) {
       Node root = resolved(assignments);
       EXPECT_EQ(test::fill_gpt_defaults(root), "") << path << " " << value;
       const Settings settings = make_settings(root, {});
-      EXPECT_NO_THROW(check_supported(settings, root, {})) << path << " " << value;
+      EXPECT_NO_THROW(check_supported(settings, root)) << path << " " << value;
       EXPECT_EQ(root.get<std::string>(path), value);
     }
     EXPECT_THAT(complaint({path + "=other"}), HasSubstr(path + ": expected one of " + values[0]));

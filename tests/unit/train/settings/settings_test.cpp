@@ -49,8 +49,9 @@ std::string error_of(const std::string& yaml, const Environment& environment = {
 std::string refusal_of(const std::string& yaml, const Environment& environment = {}) {
   return text_of([&] {
     Node root = resolved(yaml);
+    check_launch(root, environment);
     Settings settings = make_settings(root, environment);
-    check_supported(settings, root, environment);
+    check_supported(settings, root);
   });
 }
 
@@ -807,6 +808,14 @@ TEST(Supported, RefusesALauncherThatSaysSomethingElse) {
             "t.yaml:1: model.distributed.local_world_size: expected 3, as the variable "
             "LOCAL_WORLD_SIZE says, found 1; "
             "leave the key out");
+}
+
+// What follows from the contradiction is not told: no size of a batch would be right for both.
+TEST(Supported, NamesTheContradictionAndNotWhatFollowsFromIt) {
+  EXPECT_EQ(refusal_of("model: {distributed: {world_size: 3}}\nbatch: {batch_size: 4}",
+                       {.world_size = 2, .rank = 0}),
+            "t.yaml:1: model.distributed.world_size: expected 2, as the variable WORLD_SIZE says, "
+            "found 3; leave the key out");
 }
 
 TEST(Supported, RefusesATestAidWhenItsPhaseTakesPlace) {
