@@ -30,9 +30,11 @@ struct Pass {  // a micro-batch
 
 class Walk {
  public:
-  Walk(const Wires& wires, int rank, const MicroBatch& micro_batch)
+  Walk(const Wires& wires, int rank, const MicroBatch& micro_batch,
+       const std::vector<int64_t>& kept)
       : w_(wires),
         wiring_(wires.wiring),
+        kept_bytes_(kept),
         uses_(train::uses_on(wiring_, w_.layout, w_.crossings,
                              w_.layout.world().pipeline_rank(rank))) {
     const size_t layers = wiring_.layers.size();
@@ -88,6 +90,12 @@ class Walk {
   void take(int value) {
     in_use_ += bytes_[size_t(value)];
     result.peak_bytes = std::max(result.peak_bytes, in_use_);
+    result.peak_with_kept = std::max(result.peak_with_kept, in_use_ + kept_);
+  }
+  void keep(int layer, int sign) {
+    if (kept_bytes_.empty()) return;
+    kept_ += sign * kept_bytes_[size_t(layer)];
+    result.peak_with_kept = std::max(result.peak_with_kept, in_use_ + kept_);
   }
   void give(int value) { in_use_ -= bytes_[size_t(value)]; }
 
@@ -129,6 +137,7 @@ class Walk {
       take(v);
     }
     pass.kept[size_t(l)] = save;
+    if (save) keep(l, 1);
     for (int v = layer.first_value; v < end; ++v) {
       if (!pass.held[size_t(v)]) continue;
       if (!again) pass.uses[size_t(v)] += uses_[size_t(v)];
@@ -158,6 +167,7 @@ class Walk {
         take(input.value);
       }
     }
+    keep(l, -1);
     for (int v : extra) give(v);
     for (int v = layer.first_value; v < end; ++v) {
       if (pass.gradient[size_t(v)]) give(v);
@@ -239,18 +249,19 @@ class Walk {
 
   const Wires& w_;
   const train::Wiring& wiring_;
+  const std::vector<int64_t>& kept_bytes_;  // by layer
   const std::vector<int> uses_;
   std::vector<int64_t> bytes_;  // by value, of a block
   std::vector<Pass> passes_;
   std::deque<Send> sends_;
-  int64_t in_use_ = 0;
+  int64_t in_use_ = 0, kept_ = 0;
 };
 
 }  // namespace
 
 Activations activations(const Wires& wires, int rank, const std::vector<Step>& schedule,
-                        const MicroBatch& micro_batch) {
-  Walk walk(wires, rank, micro_batch);
+                        const MicroBatch& micro_batch, const std::vector<int64_t>& kept) {
+  Walk walk(wires, rank, micro_batch, kept);
   walk.run(schedule);
   return walk.result;
 }

@@ -28,11 +28,14 @@ struct Wires {
 
 struct Activations {
   int64_t peak_bytes = 0;  // as the pool takes them of the system
+  // The most of these and of what layers keep inside, together; the same when that is not known.
+  int64_t peak_with_kept = 0;
   // By layer: forward calls in a step, and those of them that are made again for a backward.
   std::vector<int64_t> forwards, recomputed;
   std::vector<int64_t> backwards;
 };
+// kept: by layer, bytes that it keeps inside from a forward to its backward; empty: not known.
 Activations activations(const Wires& wires, int rank, const std::vector<model::Step>& schedule,
-                        const MicroBatch& micro_batch);
+                        const MicroBatch& micro_batch, const std::vector<int64_t>& kept = {});
 
 }  // namespace fastllm::plan

@@ -8,22 +8,24 @@ namespace {
 
 class Advice {
  public:
-  Advice(const train::Settings& settings, model::Model& model)
-      : settings_(settings), model_(model), now_(bytes_with(settings, model)) {}
+  explicit Advice(const Question& question) : question_(question), now_(bytes_with(question)) {}
 
   template <class Change>
   void add(const std::string& words, const std::string& why, Change&& change) {
-    train::Settings other = settings_;
+    train::Settings other = question_.settings;
     change(other);
-    const auto bytes = bytes_with(other, model_);
+    // Layers keep in proportion to the samples of a micro-batch.
+    std::vector<int64_t> kept = question_.kept;
+    for (int64_t& bytes : kept)
+      bytes = bytes * other.batch.micro_batch_size / question_.settings.batch.micro_batch_size;
+    const auto bytes = bytes_with({other, question_.model, {}, false, std::move(kept)});
     if (bytes && now_ && *bytes < *now_) result.push_back({words, why, *bytes});
   }
 
   std::vector<Alternative> result;
 
  private:
-  const train::Settings& settings_;
-  model::Model& model_;
+  const Question& question_;
   const std::optional<int64_t> now_;
 };
 
@@ -48,8 +50,9 @@ bool halve_data(train::Settings& settings) {
 
 }  // namespace
 
-std::vector<Alternative> alternatives(const train::Settings& settings, model::Model& model) {
-  Advice advice(settings, model);
+std::vector<Alternative> alternatives(const Question& question) {
+  const train::Settings& settings = question.settings;
+  Advice advice(question);
   const train::DistributedSettings& ranks = settings.distributed;
   const int zero = settings.multi_stage.zero_stage;
   if (zero < 2)

@@ -3,6 +3,7 @@
 #include "core/plan/layer_timer.hpp"
 
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -72,6 +73,12 @@ double seconds_of(Call&& call) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// Bytes that the allocator has given out.
+int64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return int64_t(info.uordblks) + int64_t(info.hblkhd);
+}
+
 }  // namespace
 
 struct LayerTimer::Impl {
@@ -79,6 +86,7 @@ struct LayerTimer::Impl {
   const Wires& wires;
   const MicroBatch micro_batch;
   const std::function<void()> together;
+  const std::function<int64_t()> idle_bytes;
   const model::Description& description;
   const train::Wiring& wiring;
   std::map<std::string, LayerTime> known;
@@ -213,10 +221,13 @@ struct LayerTimer::Impl {
     const std::vector<uint8_t> overwrite(weights.size(), 1);
     fastllm_call call = call_of(layer.backward ? FASTLLM_SAVE : 0);
     std::vector<double> forwards, backwards;
+    int64_t kept = 0;
     together();
     for (int n = 0; n <= kCalls; ++n) {
       model::Saved saved;
+      const int64_t before = heap_bytes() - idle_bytes();
       const double forward = seconds_of([&] { saved = model.forward(l, call, in, out); });
+      kept = heap_bytes() - idle_bytes() - before;
       double backward = 0;
       if (layer.backward) {
         fastllm_call back = call_of(0);
@@ -227,16 +238,17 @@ struct LayerTimer::Impl {
       forwards.push_back(forward);
       backwards.push_back(backward);
     }
-    return {median(forwards), median(backwards)};
+    return {median(forwards), median(backwards), std::max<int64_t>(0, kept)};
   }
 };
 
 LayerTimer::LayerTimer(model::Model& model, const Wires& wires, const MicroBatch& micro_batch,
-                       std::function<void()> together)
+                       std::function<void()> together, std::function<int64_t()> idle_bytes)
     : impl_(new Impl{model,
                      wires,
                      micro_batch,
                      std::move(together),
+                     std::move(idle_bytes),
                      model.description(),
                      wires.wiring,
                      {},

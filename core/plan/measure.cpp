@@ -45,19 +45,23 @@ void meet(distributed::Communicator* world) {
   if (world) world->barrier();
 }
 
-double measure_peak(const train::Settings& settings, model::Model& model,
-                    const shard::StoreOptions& store, distributed::Communicator* world) {
+void measure_layers(const train::Settings& settings, model::Model& model,
+                    const shard::StoreOptions& store, distributed::Communicator* world,
+                    const std::function<int64_t()>& idle_bytes, Measured& measured) {
   const shard::Layout layout(model.description(), {}, {settings.multi_stage.layers_per_stage, 1});
   const train::Wiring wiring = train::make_wiring(model.description());
   const train::Crossings crossings = train::make_crossings(wiring, layout);
   const Wires wires{wiring, crossings, layout, store.training};
   const MicroBatch micro_batch{settings.batch.micro_batch_size, settings.batch.sequence_length};
   const std::vector<LayerFlops> flops = layer_flops(model, wires, micro_batch);
-  LayerTimer timer(model, wires, micro_batch, [world] { meet(world); });
+  LayerTimer timer(
+      model, wires, micro_batch, [world] { meet(world); }, idle_bytes);
   double seconds = 0, operations = 0;
   for (size_t l = 0; l < wiring.layers.size(); ++l) {
+    measured.kept.push_back(0);
     if (wiring.layers[l].every_stage) continue;
     const LayerTime time = timer.time(int(l));
+    measured.kept.back() = time.kept;
     seconds += time.forward + time.backward;
     operations += flops[l].forward + flops[l].backward;
   }
@@ -65,7 +69,7 @@ double measure_peak(const train::Settings& settings, model::Model& model,
     throw Error(Status::kUnsupported,
                 "expected a model that says how many operations its layers do, found none; give "
                 "--peak instead of --measure");
-  return mean(operations / seconds, world);
+  measured.peak = mean(operations / seconds, world);
 }
 
 // One trainable matrix in a store of its own, through all that happens to it in a step.
@@ -116,7 +120,7 @@ double measure_exchange(distributed::Communicator& world) {
 }  // namespace
 
 Measured measure(const train::Settings& settings, model::Model& model,
-                 distributed::Communicator* world) {
+                 distributed::Communicator* world, const std::function<int64_t()>& idle_bytes) {
   if (settings.distributed.tensor_parallel > 1)
     throw Error(Status::kUnsupported,
                 fmt::format("model.distributed.tensor_parallel: expected 1 to measure layers, each "
@@ -124,7 +128,7 @@ Measured measure(const train::Settings& settings, model::Model& model,
                             settings.distributed.tensor_parallel));
   const shard::StoreOptions store = train::store_options(settings);
   Measured measured;
-  measured.peak = measure_peak(settings, model, store, world);
+  measure_layers(settings, model, store, world, idle_bytes, measured);
   measured.memory_bandwidth = measure_memory(store, world);
   if (world) measured.bandwidth = measure_exchange(*world);
   return measured;

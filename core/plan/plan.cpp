@@ -27,10 +27,10 @@ struct Basis {
   model::ScheduleOptions schedule_of(int rank) const {
     return schedule_options(layout, rank, store, depth, breadth);
   }
-  int64_t activations_of(const RankKind& kind, const std::vector<model::Step>& schedule,
-                         bool recompute) const {
-    Wires other{wiring, crossings, layout, store.training, recompute};
-    return activations(other, kind.first, schedule, micro_batch).peak_bytes;
+  Activations activations_of(const RankKind& kind, const std::vector<model::Step>& schedule,
+                             bool recompute, const std::vector<int64_t>& kept) const {
+    const Wires other{wiring, crossings, layout, store.training, recompute};
+    return activations(other, kind.first, schedule, micro_batch, kept);
   }
 
   const shard::StoreOptions store;
@@ -85,6 +85,7 @@ Plan make_plan(const Question& q) {
   plan.samples = settings.batch.batch_size;
   plan.tokens = settings.batch.batch_size * settings.batch.sequence_length;
   plan.micro_batches = settings.batch.sequential_micro_batches;
+  plan.kept_known = !q.kept.empty();
   plan.train_iters = settings.training.train_iters;
 
   const std::vector<LayerFlops> flops = layer_flops(q.model, basis.wires, basis.micro_batch);
@@ -99,11 +100,13 @@ Plan make_plan(const Question& q) {
     KindPlan kind{ranks, state_memory(basis.layout, ranks.first, basis.store)};
     schedules.push_back(model::make_schedule(basis.schedule_of(ranks.first)));
     const std::vector<model::Step>& schedule = schedules.back();
-    const Activations own = activations(basis.wires, ranks.first, schedule, basis.micro_batch);
-    const int64_t other = basis.activations_of(ranks, schedule, !basis.wires.recompute);
+    const bool recompute = basis.wires.recompute;
+    const Activations own = basis.activations_of(ranks, schedule, recompute, q.kept);
+    const int64_t other = basis.activations_of(ranks, schedule, !recompute, {}).peak_bytes;
     kind.activations = own.peak_bytes;
-    kind.with_recomputation = basis.wires.recompute ? own.peak_bytes : other;
-    kind.without_recomputation = basis.wires.recompute ? other : own.peak_bytes;
+    kind.kept = own.peak_with_kept - own.peak_bytes;
+    kind.with_recomputation = recompute ? own.peak_bytes : other;
+    kind.without_recomputation = recompute ? other : own.peak_bytes;
     kind.traffic =
         step_traffic(settings, basis.wires, basis.store, ranks.first, schedule, basis.micro_batch);
     const double micro_batches = double(basis.depth) * basis.breadth;
@@ -138,15 +141,17 @@ Plan make_plan(const Question& q) {
   return plan;
 }
 
-std::optional<int64_t> bytes_with(const train::Settings& settings, model::Model& model) {
+std::optional<int64_t> bytes_with(const Question& q) {
   try {
-    const Basis basis(settings, model);
+    const Basis basis(q.settings, q.model);
     int64_t most = 0;
-    for (const RankKind& kind : rank_kinds(basis.layout.world()))
-      most = std::max(
-          most, shard::allocation_table(basis.layout, kind.first, basis.store).total_bytes() +
-                    basis.activations_of(kind, model::make_schedule(basis.schedule_of(kind.first)),
-                                         basis.wires.recompute));
+    for (const RankKind& kind : rank_kinds(basis.layout.world())) {
+      const auto schedule = model::make_schedule(basis.schedule_of(kind.first));
+      const int64_t allocated =
+          shard::allocation_table(basis.layout, kind.first, basis.store).total_bytes();
+      const Activations own = basis.activations_of(kind, schedule, basis.wires.recompute, q.kept);
+      most = std::max(most, allocated + own.peak_with_kept);
+    }
     return most;
   } catch (const Error&) {
     return std::nullopt;

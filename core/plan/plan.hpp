@@ -23,9 +23,10 @@ struct KindPlan {
   StateMemory memory;
   // The most at once, as configured and the other way round.
   int64_t activations = 0, with_recomputation = 0, without_recomputation = 0;
+  int64_t kept = 0;  // what layers keep inside adds to that; 0 when it is not known
   StepTraffic traffic = {};
   double flops = 0;  // of one rank and step
-  int64_t bytes() const { return memory.table.total_bytes() + activations; }
+  int64_t bytes() const { return memory.table.total_bytes() + activations + kept; }
 };
 
 // Another way to run the same, and what the largest rank would then hold.
@@ -42,6 +43,7 @@ struct Plan {
   std::vector<KindPlan> kinds;      // by pipeline rank
   int64_t samples = 0, tokens = 0;  // of a step
   int64_t micro_batches = 0, train_iters = 0;
+  bool kept_known = false;
   double model_flops = 0;  // three forwards, as is the custom; over all ranks
   double flops = 0;        // what ranks do
   double bubble = 0;       // share of time in which a rank waits, when all steps take equally long
@@ -51,17 +53,23 @@ struct Plan {
   const KindPlan& largest() const;
 };
 
+// Whether ranks of one micro-batch talk inside layers, which a plan does not know of.
+inline bool layers_communicate(const shard::World& world) {
+  return world.tensor > 1 || world.sequence_data > 1;
+}
+
 struct Question {
   const train::Settings& settings;
   model::Model& model;
   Hardware hardware = {};
   bool export_optimizer_state = false;
+  std::vector<int64_t> kept = {};  // by layer, inside of it; empty: not known
 };
 // Throws Error(kInvalid) for sizes that do not divide, as a run would.
 Plan make_plan(const Question& question);
 
 // Bytes of the largest rank with other settings; nullopt: they do not go together.
-std::optional<int64_t> bytes_with(const train::Settings& settings, model::Model& model);
-std::vector<Alternative> alternatives(const train::Settings& settings, model::Model& model);
+std::optional<int64_t> bytes_with(const Question& question);
+std::vector<Alternative> alternatives(const Question& question);
 
 }  // namespace fastllm::plan

@@ -82,18 +82,18 @@ std::vector<Row> rows(const Plan& plan, Equal&& equal) {
 std::string memory_text(const Plan& plan) {
   const auto numbers = [](const KindPlan& k) {
     return std::array{k.memory.table.weight_buffer_bytes, k.memory.table.gradient_buffer_bytes,
-                      k.memory.table.shard_bytes, k.activations};
+                      k.memory.table.shard_bytes, k.activations, k.kept};
   };
   const auto same =
       rows(plan, [&](const KindPlan& a, const KindPlan& b) { return numbers(a) == numbers(b); });
   Table table;
   table.row({"memory of a rank, MiB", "weight buffers", "gradient buffers", "shards", "activations",
-             "all"});
+             "in layers", "all"});
   for (const Row& row : same) {
     const shard::AllocationTable& t = row.kind->memory.table;
     table.row({distributed::ranks_text(row.ranks), mib(t.weight_buffer_bytes),
                mib(t.gradient_buffer_bytes), mib(t.shard_bytes), mib(row.kind->activations),
-               mib(row.kind->bytes())});
+               plan.kept_known ? mib(row.kind->kept) : "?", mib(row.kind->bytes())});
   }
   std::string text = table.text();
   Table parts;
@@ -108,8 +108,9 @@ std::string memory_text(const Plan& plan) {
   text += fmt::format("\n{}", parts.text());
   return text + fmt::format(
                     "  activations between layers: {} MiB without recomputation, {} MiB with it; "
-                    "what layers keep inside is not counted\n",
-                    mib(most.without_recomputation), mib(most.with_recomputation));
+                    "what layers keep inside {}\n",
+                    mib(most.without_recomputation), mib(most.with_recomputation),
+                    plan.kept_known ? "was measured" : "is not counted without --measure");
 }
 
 std::string fit_text(const Plan& plan, const Hardware& hardware) {
@@ -117,10 +118,9 @@ std::string fit_text(const Plan& plan, const Hardware& hardware) {
   const int64_t most = plan.largest().bytes();
   if (hardware.memory) {
     const auto limit = int64_t(*hardware.memory);
-    text += most <= limit ? fmt::format(
-                                "It fits {} MiB, with {} MiB to spare for what layers keep "
-                                "inside and for libraries.\n",
-                                mib(limit), mib(limit - most))
+    text += most <= limit ? fmt::format("It fits {} MiB, with {} MiB to spare{}.\n", mib(limit),
+                                        mib(limit - most),
+                                        plan.kept_known ? "" : " for what layers keep inside")
                           : fmt::format("It does not fit {} MiB: {} MiB are missing.\n", mib(limit),
                                         mib(most - limit));
   }
@@ -137,6 +137,10 @@ std::string fit_text(const Plan& plan, const Hardware& hardware) {
 std::string traffic_text(const Plan& plan) {
   if (plan.world.size() == 1) return "";
   std::string text;
+  if (layers_communicate(plan.world))
+    text +=
+        "  what layers send to each other over tensor and sequence-data ranks is the model's and "
+        "not counted\n";
   const auto numbers = [](const KindPlan& k) {
     std::vector<std::pair<std::string, int64_t>> all;
     for (const TrafficLine& line : k.traffic.lines)

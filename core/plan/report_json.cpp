@@ -47,7 +47,7 @@ Node line_node(const TrafficLine& line) {
       .node;
 }
 
-Node kind_node(const KindPlan& kind) {
+Node kind_node(const KindPlan& kind, bool kept_known) {
   const shard::AllocationTable& t = kind.memory.table;
   Node shards = Node::map();
   for (const NamedShard& shard : kind.memory.shards)
@@ -59,6 +59,7 @@ Node kind_node(const KindPlan& kind) {
           .add("shards", t.shard_bytes)
           .add("allocated", t.total_bytes())
           .add("activations", kind.activations)
+          .add("kept_in_layers", kept_known ? std::optional(kind.kept) : std::nullopt)
           .add("activations_with_recomputation", kind.with_recomputation)
           .add("activations_without_recomputation", kind.without_recomputation)
           .put("weight_buffers_split", split_node(kind.memory.weight_buffers))
@@ -128,7 +129,8 @@ Node report_node(const Plan& plan, const Hardware& hardware) {
       .add("trainable", plan.trainable)
       .add("tokens", plan.tokens)
       .add("micro_batches", plan.micro_batches)
-      .put("kinds", list(plan.kinds, kind_node))
+      .put("kinds",
+           list(plan.kinds, [&](const KindPlan& kind) { return kind_node(kind, plan.kept_known); }))
       .add("largest_bytes", most)
       .put("stages", list(plan.stages, stage_node))
       .add("flops", plan.flops)

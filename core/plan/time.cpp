@@ -86,6 +86,7 @@ StepTime step_time(const TimeQuestion& q) {
     if (q.hardware.memory_bandwidth)
       memory = std::max(memory, memory_bytes(kind.memory, q.store) / *q.hardware.memory_bandwidth);
   }
+  if (layers_communicate(world)) leave_out("what layers send over tensor and sequence-data ranks");
   if (!q.hardware.memory_bandwidth) leave_out("the optimizer: no --memory-bandwidth");
   time.left_out = std::move(left_out);
   time.parts = {{"computing", slowest},

@@ -147,7 +147,31 @@ class Plan(HostTest):
         self.assertEqual(plain["stages"][1]["forward_flops"], frozen["stages"][1]["forward_flops"])
         self.assertLess(frozen["stages"][1]["backward_flops"], plain["stages"][1]["backward_flops"])
 
+    def test_measured_by_the_ranks_that_would_run(self):
+        arguments = [*LLAMA_ARGUMENTS, "batch.batch_size=4", "batch.sequence_length=64"]
+        kept = []
+        for recompute in ("false", "true"):
+            result = self.assert_ok(run_host("plan", "--plugin", "gpt", "--json", "--measure", "--nproc", 2, *arguments,
+                                             f"training.recompute_activations={recompute}", OMP_NUM_THREADS="1"))
+            line, = (line for line in result.stdout.splitlines() if "{" in line)  # one of them tells
+            plan = json.loads(line[line.index("{"):])
+            self.assertEqual((plan["world"]["data"], plan["time"]["left_out"]), (2, []))
+            for what in ("peak", "memory_bandwidth", "intra"):
+                self.assertGreater(plan["hardware"][what], 0)
+            self.assertIsNone(plan["hardware"]["inter"])
+            parts = plan["time"]["parts"]
+            self.assertAlmostEqual(parts["computing"], plan["kinds"][0]["flops"] / plan["hardware"]["peak"])
+            self.assertGreater(min(parts["gathering and reducing"], parts["optimizer and copies"]), 0)
+            self.assertAlmostEqual(sum(parts.values()), plan["time"]["seconds"])
+            kept.append(plan["kinds"][0]["memory"]["kept_in_layers"])
+        self.assertLess(kept[1], kept[0])  # of all layers, of one
+        # Every block keeps at least what its MLP has before the activation, two halves of 40, in float32.
+        self.assertGreater(kept[0], 4 * 2 * 64 * 80 * 4)
+
     def test_command_line(self):
+        self.assertIn("--nproc: expected with --measure only", self.refused("--nproc", "2"))
+        self.assertIn("expected 1 to measure layers, each by itself, found 2",
+                      self.refused(*LLAMA_ARGUMENTS, *distributed(tp=2), "--measure", code=1))
         self.assertIn("--world-size: expected a number of ranks from 1", self.refused("--world-size", "0"))
         self.assertIn('--peak: expected a number above 0 with k, M, G, T or P behind it, as 400T, found "fast"', self.refused("--peak", "fast"))
         self.assertIn('--bandwidth: expected intra, inter or a group (data, pipeline, tensor, sequence_data) before the =, found "far"',

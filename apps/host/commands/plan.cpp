@@ -20,6 +20,7 @@
 #include "core/distributed/session.hpp"
 #include "core/plan/measure.hpp"
 #include "core/plan/report.hpp"
+#include "core/plugin/host_memory.hpp"
 
 namespace fastllm::host {
 namespace {
@@ -183,8 +184,8 @@ train::Environment usual_world(const config::Node& root) {
   return environment;
 }
 
-// What was not given, as this process and those beside it find it.
-void fill_measured(Job& job, plan::Hardware& hardware) {
+// What was not given, as this process and those beside it find it. Gives what layers keep inside.
+std::vector<int64_t> fill_measured(Job& job, plan::Hardware& hardware) {
   const auto launch = distributed::LaunchEnvironment::from_process();
   const int size = int(launch.world_size.value_or(1)), rank = int(launch.rank.value_or(0));
   const int local = int(launch.local_world_size.value_or(size));
@@ -193,12 +194,14 @@ void fill_measured(Job& job, plan::Hardware& hardware) {
   const auto session = distributed::Session::join(launch, world, rank, {});
   distributed::Communicator& all = session->group(distributed::GroupKind::kWorld);
   const plan::Measured measured =
-      plan::measure(job.settings(), job.model(), size > 1 ? &all : nullptr);
+      plan::measure(job.settings(), job.model(), size > 1 ? &all : nullptr,
+                    [] { return int64_t(plugin::cached_bytes()); });
   session->finish();
   if (!hardware.peak) hardware.peak = measured.peak;
   if (!hardware.memory_bandwidth) hardware.memory_bandwidth = measured.memory_bandwidth;
   auto& bandwidth = local < size ? hardware.inter : hardware.intra;
   if (!bandwidth) bandwidth = measured.bandwidth;
+  return measured.kept;
 }
 
 }  // namespace
@@ -236,13 +239,16 @@ int run_plan(const Options& given, int argc, char** argv) {
         Status::kInvalid,
         fmt::format("{}: expected float32, bfloat16 or float16, found {}",
                     config::where(job.configuration(), "model.distributed.training_dtype"), type));
-  if (arguments.measure) fill_measured(job, hardware);
-  const auto launch = distributed::LaunchEnvironment::from_process();
-  if (launch.rank.value_or(0) != 0) return kDone;  // one of them tells
-  plan::Plan plan = plan::make_plan(
-      {job.settings(), job.model(), hardware,
-       job.configuration().get_optional<bool>("training.export.optimizer_state").value_or(false)});
-  plan.alternatives = plan::alternatives(job.settings(), job.model());
+  std::vector<int64_t> kept;
+  if (arguments.measure) kept = fill_measured(job, hardware);
+  if (distributed::LaunchEnvironment::from_process().rank.value_or(0) != 0)
+    return kDone;  // one of them tells
+  const plan::Question question{
+      job.settings(), job.model(), hardware,
+      job.configuration().get_optional<bool>("training.export.optimizer_state").value_or(false),
+      kept};
+  plan::Plan plan = plan::make_plan(question);
+  plan.alternatives = plan::alternatives(question);
   const std::string text = arguments.json
                                ? config::to_json(plan::report_node(plan, hardware)) + "\n"
                                : plan::report_text(plan, hardware);
