@@ -76,6 +76,8 @@ void Run::tell_plan() const {
 int Run::carry_out(const std::function<int()>& body) {
   try {
     const int code = body();
+    if (session_ && session_->world().size() > 1)
+      log::info(distributed::traffic_text(session_->communicators()));
     if (session_) session_->finish();
     return code;
   } catch (const std::bad_alloc&) {

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/base/text.hpp"
+
 namespace fastllm::distributed {
 namespace {
 
@@ -144,6 +146,23 @@ Pending Communicator::receive(const Memory& out, int from) {
 
 void Communicator::barrier() {
   if (size() > 1) run_barrier();
+}
+
+std::string traffic_text(std::span<const Communicator* const> groups) {
+  std::string lines;
+  int64_t bytes = 0;
+  for (const Communicator* group : groups) {
+    bytes += group->traffic().bytes();
+    for (int o = 0; o < kOperations; ++o) {
+      const Traffic::Line& line = group->traffic().of(Operation(o));
+      if (line.bytes == 0) continue;
+      lines += fmt::format("{}{}: {} {} in {} calls", lines.empty() ? "" : "; ",
+                           group->group().name, operation_name(Operation(o)),
+                           with_commas(double(line.bytes), 0), with_commas(double(line.calls), 0));
+    }
+  }
+  return fmt::format("Sent to other ranks: {} bytes ({})", with_commas(double(bytes), 0),
+                     lines.empty() ? "nothing" : lines);
 }
 
 namespace {

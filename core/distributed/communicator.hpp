@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
@@ -129,6 +130,9 @@ class Communicator {
   Group group_;
   Traffic traffic_;
 };
+
+// "Sent to other ranks: 1,234 bytes (data: reduce_scatter 1,000 in 2 calls; ...)".
+std::string traffic_text(std::span<const Communicator* const> groups);
 
 // A group of one rank: collectives copy.
 std::unique_ptr<Communicator> make_single(Group group);

@@ -3,6 +3,7 @@
 written, and a large model on many ranks at once."""
 import json
 import re
+import shutil
 import time
 import unittest
 
@@ -94,6 +95,35 @@ class Plan(HostTest):
         # A run's folder stands for its file, and a plan for other ranks of it works out the rest again.
         other = self.plan(experiment / "runs/0", "--world-size", 2)
         self.assertEqual((other["world"]["data"], other["micro_batches"], other["tokens"]), (2, 2, 4 * 32))
+
+    def counted(self, ranks, iterations, **changes):
+        """Of rank 0, over a whole run: (group, operation) -> bytes, calls."""
+        experiment = self.folder / f"counted-{iterations}"
+        self.assert_ok(run_host("--nproc", ranks, *self.tiny_arguments(experiment, iterations, **changes), OMP_NUM_THREADS="1"))
+        log = (experiment / "runs/0/logs/logs_rank_0.txt").read_text()
+        self.plan_of = experiment / "runs/0/config.yaml"
+        text = re.search(r"Sent to other ranks: .* \((.*)\)", log)[1]
+        found = re.findall(r"(\w+): (\w+) ([\d,]+) in ([\d,]+) calls", text)
+        return {(group, operation): (int(size.replace(",", "")), int(calls.replace(",", ""))) for group, operation, size, calls in found}
+
+    def test_ranks_send_what_was_planned(self):
+        """What two steps more send, over sockets; set-up and end send the same."""
+        self.data = self.tiny_data()
+        mlp = {"model__base_model__transformer__mlp_lr_scale": [0]}
+        for ranks, zero, pipeline, changes in ((2, 1, 1, {}), (2, 3, 1, mlp), (4, 1, 1, mlp), (4, 3, 1, {}), (2, 1, 2, {}), (4, 2, 2, mlp)):
+            with self.subTest(ranks=ranks, zero=zero, pipeline=pipeline, frozen=bool(changes)):
+                changes = {**changes, "model__multi_stage__zero_stage": zero, "model__distributed__pipeline_parallel": pipeline,
+                           "batch__batch_size": 8, "batch__micro_batch_size": 1}
+                counts = [self.counted(ranks, iterations, **changes) for iterations in (2, 4)]
+                planned = {}
+                for line in self.plan(self.plan_of)["kinds"][0]["traffic"]:
+                    key = (line["communicator"], line["operation"])
+                    size, calls = planned.get(key, (0, 0))
+                    planned[key] = (size + 2 * line["bytes"], calls + 2 * line["calls"])
+                found = {key: (size - counts[0][key][0], calls - counts[0][key][1]) for key, (size, calls) in counts[1].items()}
+                self.assertEqual({key: value for key, value in found.items() if value != (0, 0)}, planned)
+                for number in (2, 4):
+                    shutil.rmtree(self.folder / f"counted-{number}")
 
     def test_a_large_model_on_many_ranks_at_once(self):
         begin = time.monotonic()
