@@ -130,7 +130,7 @@ train::Ranks Run::ranks() {
       .data = of(distributed::GroupKind::kData),
       .pipeline = of(distributed::GroupKind::kPipeline),
       .tensor = of(distributed::GroupKind::kTensor),
-      .make_group = [this](const distributed::Group& group) { return session_->make_group(group); },
+      .add_group = [this](const distributed::Group& group) { return &session_->add_group(group); },
       .meet = [this, limit](const std::string& place) { session_->meet(place, limit); },
       .agree = [this](const std::string& what,
                       const std::string& text) { session_->agree(what, text); }};

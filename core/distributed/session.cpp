@@ -99,7 +99,7 @@ std::unique_ptr<Session> Session::join(const LaunchEnvironment& launch, const Wo
       continue;
     }
     auto& own = session->own_[size_t(kind)];
-    own = session->make_group(group_of(world, kind, rank));
+    own = session->connect(group_of(world, kind, rank));
     place = own.get();
   }
   return session;
@@ -108,12 +108,17 @@ std::unique_ptr<Session> Session::join(const LaunchEnvironment& launch, const Wo
 Session::~Session() {
   if (connection_ && !connection_->finished)
     connection_->watch->fail("it ended before the run was over; see what its log says");
+  further_.clear();
   for (auto& group : own_) group.reset();
 }
 
 Communicator& Session::group(GroupKind kind) { return *groups_[size_t(kind)]; }
 
-std::unique_ptr<Communicator> Session::make_group(const Group& group) {
+Communicator& Session::add_group(const Group& group) {
+  return *further_.emplace_back(connect(group));
+}
+
+std::unique_ptr<Communicator> Session::connect(const Group& group) {
   if (group.size() == 1) return make_single(group);
   FASTLLM_ASSERT(connection_);
   Connection& c = *connection_;
@@ -145,6 +150,7 @@ std::vector<const Communicator*> Session::communicators() const {
   for (const auto& group : own_) {
     if (group && group->size() > 1) result.push_back(group.get());
   }
+  for (const auto& group : further_) result.push_back(group.get());
   return result;
 }
 

@@ -36,8 +36,9 @@ class Session {
 
   // Of this rank; a group of one rank copies.
   Communicator& group(GroupKind kind);
-  // A further group, such as that of a tied weight. All its members call, in the same order.
-  std::unique_ptr<Communicator> make_group(const Group& group);
+  // A further group, such as that of a tied weight; stays as long as the session. All its members
+  // call, in the same order.
+  Communicator& add_group(const Group& group);
   // Those that exist, each once: for counting bytes.
   std::vector<const Communicator*> communicators() const;
 
@@ -55,6 +56,7 @@ class Session {
 
  private:
   Session(const World& world, int rank);
+  std::unique_ptr<Communicator> connect(const Group& group);
   void together(const std::function<void(Coordinator&)>& body);  // nothing to do for one rank
   struct Connection;
   World world_;
@@ -63,6 +65,7 @@ class Session {
   // By kind; those that are served by another kind are null, and found through it.
   std::array<std::unique_ptr<Communicator>, std::size(kAllGroups)> own_;
   std::array<Communicator*, std::size(kAllGroups)> groups_{};
+  std::vector<std::unique_ptr<Communicator>> further_;
 };
 
 }  // namespace fastllm::distributed

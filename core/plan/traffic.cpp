@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
+#include "core/shard/tied_groups.hpp"
 #include "core/train/executor/value_shape.hpp"
 
 namespace fastllm::plan {
@@ -127,24 +127,13 @@ void add_messages(Counter& counter, const Wires& wires, const Step& step,
 
 // Gradients of stages that several pipeline ranks hold, since they share a weight of it.
 void add_tied(Counter& counter, const shard::Layout& layout, int rank) {
-  std::map<int, std::set<int>> users;  // pipeline ranks by main stage
-  std::map<int, std::string> names;
-  for (const shard::Tied& tied : layout.tied()) {
-    for (int stage : tied.stages)
-      users[tied.main_stage].insert(layout.stages()[size_t(stage)].pipeline_rank);
-    names.emplace(tied.main_stage, layout.description().parameters[size_t(tied.parameter)].name);
-  }
-  for (const auto& [stage, members] : users) {
-    const auto group = distributed::tied_group(layout.world(), names.at(stage),
-                                               {members.begin(), members.end()}, rank);
-    if (!group) continue;
+  for (const auto& [stage, group] : shard::tied_groups(layout, rank))
     for (const shard::Group& own : layout.stages()[size_t(stage)].groups)
       if (!own.frozen)
-        counter.add({group->name, group->name, group->size(), Operation::kAllReduce,
+        counter.add({group.name, group.name, group.size(), Operation::kAllReduce,
                      "gradients of tied weights"},
                     distributed::bytes_sent(Operation::kAllReduce, own.shard_elements, 4,
-                                            group->size(), group->rank));
-  }
+                                            group.size(), group.rank));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "core/distributed/communicator.hpp"
@@ -18,10 +17,9 @@ struct Ranks {
   // Those that have the other stages, and those that hold other parts of each weight; null: none.
   distributed::Communicator* pipeline = nullptr;
   distributed::Communicator* tensor = nullptr;
-  // A group of its own, such as the ranks that share a tied weight. All its members make it, in the
-  // same order.
-  std::function<std::unique_ptr<distributed::Communicator>(const distributed::Group&)> make_group =
-      {};
+  // A further group, such as the ranks that share a tied weight, for the rest of the run. All its
+  // members ask for it, in the same order.
+  std::function<distributed::Communicator*(const distributed::Group&)> add_group = {};
   // Waits until all ranks are at this place; empty: nobody to wait for.
   std::function<void(const std::string& place)> meet = {};
   // Ends the run unless all ranks have the same text, and names what differs; empty: nobody to ask.

@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
 #include "core/base/tensor.hpp"
 #include "core/base/text.hpp"
+#include "core/shard/tied_groups.hpp"
 
 namespace fastllm::train {
 namespace {
@@ -24,31 +24,12 @@ shard::Layout make_layout(const Settings& settings, const model::Model& model) {
   return layout;
 }
 
-// One a main stage, since all of it is held wherever one of its weights is used. All ranks make them
-// in the order of the stages.
-std::map<int, std::unique_ptr<distributed::Communicator>> make_tied_groups(
-    const shard::Layout& layout, int rank, const Ranks& ranks) {
-  std::map<int, std::set<int>> users;  // pipeline ranks by main stage
-  std::map<int, std::string> names;
-  for (const shard::Tied& tied : layout.tied()) {
-    for (int stage : tied.stages)
-      users[tied.main_stage].insert(layout.stages()[size_t(stage)].pipeline_rank);
-    names.emplace(tied.main_stage, layout.description().parameters[size_t(tied.parameter)].name);
-  }
-  std::map<int, std::unique_ptr<distributed::Communicator>> groups;
-  for (const auto& [stage, members] : users) {
-    const auto group = distributed::tied_group(layout.world(), names.at(stage),
-                                               {members.begin(), members.end()}, rank);
-    if (group) groups.emplace(stage, ranks.make_group(*group));
-  }
-  return groups;
-}
-
-std::map<int, distributed::Communicator*> borrowed(
-    const std::map<int, std::unique_ptr<distributed::Communicator>>& groups) {
-  std::map<int, distributed::Communicator*> result;
-  for (const auto& [stage, group] : groups) result.emplace(stage, group.get());
-  return result;
+std::map<int, distributed::Communicator*> join_tied_groups(const shard::Layout& layout, int rank,
+                                                           const Ranks& ranks) {
+  std::map<int, distributed::Communicator*> joined;
+  for (const auto& [stage, group] : shard::tied_groups(layout, rank))
+    joined.emplace(stage, ranks.add_group(group));
+  return joined;
 }
 
 // "{1: 0, 2: 1, 0: 13}": stage to buffer, in buffer order.
@@ -91,9 +72,9 @@ std::string main_loss(const model::Description& description) {
 Workspace::Workspace(const Settings& settings, model::Model& model, const Ranks& r)
     : ranks(r),
       layout(make_layout(settings, model)),
-      tied_groups(make_tied_groups(layout, int(settings.distributed.rank), ranks)),
+      tied_groups(join_tied_groups(layout, int(settings.distributed.rank), ranks)),
       store(layout, int(settings.distributed.rank), store_options(settings),
-            {.data = ranks.data, .tied = borrowed(tied_groups)}),
+            {.data = ranks.data, .tied = tied_groups}),
       executor(model, store,
                {.recompute = settings.training.recompute_activations,
                 .seed = settings.distributed.training_seed,

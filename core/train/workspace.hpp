@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +44,7 @@ class Workspace {
   const Ranks ranks;
   shard::Layout layout;
   // By main stage of a tied weight: the ranks that share it with this one.
-  const std::map<int, std::unique_ptr<distributed::Communicator>> tied_groups;
+  const std::map<int, distributed::Communicator*> tied_groups;
   shard::Store store;
   Executor executor;
   optim::AdamW optimizer;

@@ -204,8 +204,7 @@ void run(Session& session, const Arguments& arguments) {
     if (auto tied =
             tied_group(session.world(), "w", {0, session.world().pipeline - 1}, session.rank());
         tied && session.world().pipeline > 1) {
-      auto group = session.make_group(*tied);
-      check_group(*group);
+      check_group(session.add_group(*tied));
     }
     say("all right");
   } else if (scenario == "measure") {

@@ -1,66 +1,14 @@
 #!/usr/bin/python3
 """Training on several data-parallel ranks: the numbers of one process, whatever ZeRO stage and number of ranks; one ending."""
-import json
 import os
 import pathlib
 import re
 import signal
-import subprocess
 import unittest
 
-from support import (HOST, HostTest, end_all, free_port, lines_until, losses_of, read_metrics, read_safetensors, run_host,
-                     sample_documents, start_host, start_rank, write_memmap)
-
-ITERATIONS = 10
-
-
-class RanksCase(HostTest):
-    def setUp(self):
-        super().setUp()
-        self.data = self.tiny_data()
-        self.held_out = self.tiny_data("held_out", seed=2)
-
-    def arguments(self, experiment, **changes):
-        """Everything that ranks must do together: micro-batches, validation, saves, clipping, and samples with unequally many labels:
-        a label two tokens ahead counts only inside its document."""
-        return self.tiny_arguments(experiment, ITERATIONS, **{
-            "batch.batch_size": 8, "batch.micro_batch_size": 1, "training.checkpoint.interval": 5, "training.checkpoint.keep": 20,
-            "training.validation": {"interval": 4, "iterations": 2}, "batch.cross_document_attention": False,
-            "model.base_model.prediction_heads": 2,
-            "data.datasets.Validation": {"type": "memmap", "path": str(self.held_out)}, **changes})
-
-    def train(self, name, ranks=1, code=0, **changes):
-        experiment = self.folder / name
-        launcher = ["--nproc", str(ranks)] if ranks > 1 else []
-        result = run_host(*launcher, *self.arguments(experiment, **changes), OMP_NUM_THREADS="1")
-        self.assert_ok(result, code)
-        return experiment, result.stdout
-
-    def numbers(self, experiment):
-        """(phase, iteration) -> losses and gradient norm; a step done twice must have come out the same."""
-        result = {}
-        for metrics in read_metrics(experiment):
-            value = {**losses_of(metrics), **({"grad_norm": metrics["grad_norm"]} if "grad_norm" in metrics else {})}
-            key = (metrics["phase"], metrics["iteration"])
-            self.assertEqual(result.setdefault(key, value), value, key)
-        return result
-
-    def assert_close(self, found, expected, relative=1e-4):
-        self.assertEqual(found.keys(), expected.keys())
-        for key, values in expected.items():
-            for name, value in values.items():
-                most = (1e-5 if key[1] <= 1 else relative) * abs(value)
-                self.assertLessEqual(abs(found[key][name] - value), most, (key, name, found[key][name], value))
-
-    def reference(self, **changes):
-        """Of one process; made once for equal changes."""
-        key = json.dumps(changes, sort_keys=True)
-        if key not in RanksCase.references:
-            RanksCase.references[key] = self.numbers(self.train(f"one-{len(RanksCase.references)}", **changes)[0])
-            self.assertEqual(len(RanksCase.references[key]), ITERATIONS + 3)
-        return RanksCase.references[key]
-
-    references = {}
+from ranks_case import ITERATIONS, RanksCase
+from support import (HOST, end_all, free_port, lines_until, read_metrics, read_safetensors, run_host, sample_documents, start_rank,
+                     write_memmap)
 
 
 class DataParallel(RanksCase):
@@ -143,23 +91,6 @@ class DataParallel(RanksCase):
 
 
 class RanksEnd(RanksCase):
-    def start(self, name, ranks, **changes):
-        experiment = self.folder / name
-        # Far more steps than a test waits for.
-        arguments = self.arguments(experiment, training__train_iters=1_000_000, **changes)
-        process = start_host("--nproc", ranks, *arguments, OMP_NUM_THREADS="1")
-        self.addCleanup(process.kill)
-        return experiment, process
-
-    def ranks_of(self, process):
-        """Process ids by rank."""
-        children = subprocess.run(["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True).stdout.split()
-        result = {}
-        for pid in children:
-            variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-            result.update({int(v[5:]): int(pid) for v in variables if v.startswith("RANK=")})
-        return result
-
     def test_a_signal_to_one_rank_stops_all_at_the_same_step(self):
         experiment, process = self.start("signalled", 2)
         lines_until(process, r"training @ iteration +3/")

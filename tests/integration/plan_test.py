@@ -103,14 +103,16 @@ class Plan(HostTest):
         log = (experiment / "runs/0/logs/logs_rank_0.txt").read_text()
         self.plan_of = experiment / "runs/0/config.yaml"
         text = re.search(r"Sent to other ranks: .* \((.*)\)", log)[1]
-        found = re.findall(r"(\w+): (\w+) ([\d,]+) in ([\d,]+) calls", text)
+        found = re.findall(r"([\w.]+): (\w+) ([\d,]+) in ([\d,]+) calls", text)
         return {(group, operation): (int(size.replace(",", "")), int(calls.replace(",", ""))) for group, operation, size, calls in found}
 
     def test_ranks_send_what_was_planned(self):
         """What two steps more send, over sockets; set-up and end send the same."""
         self.data = self.tiny_data()
         mlp = {"model__base_model__transformer__mlp_lr_scale": [0]}
-        for ranks, zero, pipeline, changes in ((2, 1, 1, {}), (2, 3, 1, mlp), (4, 1, 1, mlp), (4, 3, 1, {}), (2, 1, 2, {}), (4, 2, 2, mlp)):
+        tied = {"model__base_model__tie_word_embeddings": True}
+        cases = ((2, 1, 1, {}), (2, 3, 1, mlp), (4, 1, 1, mlp), (4, 3, 1, {}), (2, 1, 2, tied), (4, 2, 2, mlp))
+        for ranks, zero, pipeline, changes in cases:
             with self.subTest(ranks=ranks, zero=zero, pipeline=pipeline, frozen=bool(changes)):
                 changes = {**changes, "model__multi_stage__zero_stage": zero, "model__distributed__pipeline_parallel": pipeline,
                            "batch__batch_size": 8, "batch__micro_batch_size": 1}
