@@ -141,7 +141,8 @@ std::string find_non_finite(Workspace& w, const StepInput& step) {
     first = find_parameter(w.store, "grads", true);
     anywhere = found();
   }
-  if (!first.empty()) return "The first that is not finite: " + first + ".";
+  const std::string where = w.ranks.world ? "The first on this rank" : "The first";
+  if (!first.empty()) return where + " that is not finite: " + first + ".";
   if (anywhere) return "What is not finite began on another rank; see what it says.";
   return "Repeating the step gave finite numbers alone, so memory or processor may be faulty.";
 }

@@ -43,7 +43,8 @@ class Pipeline(RanksCase):
                 self.assert_close(self.numbers(experiment), self.reference(**model, **binding))
 
     def test_frozen_parts_and_recomputation(self):
-        for name, model in (("mlp", {TRANSFORMER + "mlp_lr_scale": [0]}), ("head", HEAD_ALONE), ("tied", {**TIED, **EMBEDDINGS_FROZEN})):
+        for name, model in (("mlp", {TRANSFORMER + "mlp_lr_scale": [0]}), ("head", HEAD_ALONE), ("tied", {**TIED, **EMBEDDINGS_FROZEN}),
+                            ("dropout", {TRANSFORMER + "hidden_dropout": 0.1})):
             changes = {"training__recompute_activations": True, "optimizer__gradient_norm_clipping": 0.1,
                        TRANSFORMER + "num_layers": 4, **model}
             with self.subTest(name):
@@ -137,6 +138,18 @@ class Pipeline(RanksCase):
 
 
 class PipelineEnds(RanksCase):
+    def test_a_step_that_is_not_finite_is_left_out_on_all_ranks(self):
+        """The step is repeated to find where that began, which sends as a step does, and each rank tells of its own stages."""
+        changes = {"optimizer__learning_rate__base": 1e30, **TIED}
+        for name, ranks, mesh in (("one", 1, {}), ("pp2", 2, PP), ("pp2 dp2", 4, {**PP, ZERO: 3})):
+            with self.subTest(name):
+                experiment, output = self.train(name, ranks, code=4, **changes, **mesh)
+                told = re.findall(r"Iteration (\d+) diverged: .*? (?:The first (?:on this rank )?that is not finite: .*? of "
+                                  r"layer layers\.(\d+) |What is not finite began on another rank)", output)
+                self.assertEqual(len(told), ranks, output)
+                self.assertEqual({iteration for iteration, _ in told}, {"2"})
+                self.assertIn("Stopped after iteration 1 since the next diverged", output)
+
     def test_a_signal_to_one_rank_stops_all_and_the_next_start_goes_on(self):
         changes = {**TIED, **PP}
         experiment, process = self.start("signalled", 2, **changes)
