@@ -351,8 +351,7 @@ void add_schedule(Schema& schema) {
        no_effect(at_least(
            0, integer("throttle_cpu_delay", "1", kExpert, "Steps the host may be ahead."))),
        boolean("debug_schedule", "false", kDebug, "Log the schedule."),
-       no_effect(boolean("debug_send_recv", "false", kDebug,
-                         "Log what pipeline ranks send; there is one.")),
+       no_effect(boolean("debug_send_recv", "false", kDebug, "Log what pipeline ranks send.")),
        boolean("profile_schedule", "false", kDebug, "Time each step of the schedule."),
        refused("no longer supported; leave the key out",
                boolean("estimate_critical_batch", "false", kWip, "No longer supported.")),
