@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.hpp"
@@ -121,11 +121,14 @@ double measure_exchange(distributed::Communicator& world) {
 
 Measured measure(const train::Settings& settings, model::Model& model,
                  distributed::Communicator* world, const std::function<int64_t()>& idle_bytes) {
-  if (settings.distributed.tensor_parallel > 1)
-    throw Error(Status::kUnsupported,
-                fmt::format("model.distributed.tensor_parallel: expected 1 to measure layers, each "
-                            "by itself, found {}; give --peak instead of --measure",
-                            settings.distributed.tensor_parallel));
+  for (const auto& [key, ranks] :
+       {std::pair("tensor_parallel", settings.distributed.tensor_parallel),
+        {"sequence_data_parallel", settings.distributed.sequence_data_parallel}})
+    if (ranks > 1)
+      throw Error(Status::kUnsupported,
+                  fmt::format("model.distributed.{}: expected 1 to measure layers, each by itself, "
+                              "found {}; give --peak instead of --measure",
+                              key, ranks));
   const shard::StoreOptions store = train::store_options(settings);
   Measured measured;
   measure_layers(settings, model, store, world, idle_bytes, measured);

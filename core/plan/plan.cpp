@@ -21,7 +21,8 @@ struct Basis {
         wires{wiring, crossings, layout, store.training, settings.training.recompute_activations},
         depth(int(settings.batch.depth_first_micro_batches)),
         breadth(int(settings.batch.breadth_first_micro_batches)),
-        micro_batch{settings.batch.micro_batch_size, settings.batch.sequence_length} {}
+        micro_batch{settings.batch.micro_batch_size,
+                    settings.batch.sequence_length / settings.distributed.sequence_data_parallel} {}
   Basis(const Basis&) = delete;
 
   model::ScheduleOptions schedule_of(int rank) const {
@@ -39,7 +40,7 @@ struct Basis {
   const train::Crossings crossings;
   const Wires wires;
   const int depth, breadth;
-  const MicroBatch micro_batch;
+  const MicroBatch micro_batch;  // of one rank: its part of a sequence that several share
 };
 
 int64_t message_bytes(const Basis& basis, int into, bool forward) {
@@ -88,7 +89,9 @@ Plan make_plan(const Question& q) {
   plan.kept_known = !q.kept.empty();
   plan.train_iters = settings.training.train_iters;
 
-  const std::vector<LayerFlops> flops = layer_flops(q.model, basis.wires, basis.micro_batch);
+  // Of whole sequences, which ranks share.
+  const std::vector<LayerFlops> flops = layer_flops(
+      q.model, basis.wires, {settings.batch.micro_batch_size, settings.batch.sequence_length});
   std::vector<StageTime> stages(basis.layout.stages().size());
   for (const shard::Stage& stage : basis.layout.stages()) {
     plan.stages.push_back(stage_compute(basis.layout, stage));

@@ -1,4 +1,4 @@
-// Numbers in bytes, operations and seconds; the keys are told in docs/users/planning.md.
+// Numbers in bytes, operations and seconds; docs/users/planning.md tells what they are.
 #include "core/distributed/groups.hpp"
 #include "core/plan/report.hpp"
 

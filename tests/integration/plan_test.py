@@ -200,6 +200,14 @@ class Plan(HostTest):
         # Every block keeps at least what its MLP has before the activation, two halves of 40, in float32.
         self.assertGreater(kept[0], 4 * 2 * 64 * 80 * 4)
 
+    def test_ranks_that_share_a_sequence_hold_a_part_of_it_each(self):
+        one = [*LLAMA_ARGUMENTS, "batch.sequence_length=64", "batch.batch_size=2"]
+        two = self.plan(*one, *distributed(dp=2), "model.distributed.sequence_data_parallel=2")
+        one = self.plan(*one)
+        self.assertEqual(two["micro_batches"], one["micro_batches"])
+        self.assertAlmostEqual(two["kinds"][0]["memory"]["activations"] / one["kinds"][0]["memory"]["activations"], 0.5, delta=0.1)
+        self.assertEqual((two["flops"], 2 * two["kinds"][0]["flops"]), (one["flops"], one["kinds"][0]["flops"]))
+
     def test_command_line(self):
         self.assertIn("--nproc: expected with --measure only", self.refused("--nproc", "2"))
         self.assertIn("expected 1 to measure layers, each by itself, found 2",
