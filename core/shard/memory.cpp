@@ -36,6 +36,7 @@ Memory::~Memory() {
 
 void Memory::zero(int64_t begin, int64_t end) {
   FASTLLM_ASSERT(begin >= 0 && begin <= end && end <= bytes_);
+  if (begin == end) return;  // perhaps of no memory at all
   const int64_t page = sysconf(_SC_PAGESIZE);
   const int64_t first = (begin + page - 1) / page * page, last = end / page * page;
   if (first >= last || madvise(data_ + first, size_t(last - first), MADV_DONTNEED) != 0) {

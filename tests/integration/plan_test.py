@@ -213,7 +213,8 @@ class Plan(HostTest):
         self.assertIn("expected 1 to measure layers, each by itself, found 2",
                       self.refused(*LLAMA_ARGUMENTS, *distributed(tp=2), "--measure", code=1))
         self.assertIn("--world-size: expected a number of ranks from 1", self.refused("--world-size", "0"))
-        self.assertIn('--peak: expected a number above 0 with k, M, G, T or P behind it, as 400T, found "fast"', self.refused("--peak", "fast"))
+        self.assertIn('--peak: expected a number above 0 with k, M, G, T or P behind it, as 400T, found "fast"',
+                      self.refused("--peak", "fast"))
         self.assertIn('--bandwidth: expected intra, inter or a group (data, pipeline, tensor, sequence_data) before the =, found "far"',
                       self.refused("--bandwidth", "far=1G"))
         self.assertIn("--overlap: expected a share from 0 to 1, found 2", self.refused("--overlap", "2"))
