@@ -144,7 +144,7 @@ struct Store::Impl {
   const Layout& layout;
   int rank;
   StoreOptions options;
-  distributed::Communicator* data;                 // null: one data rank
+  distributed::Communicator *data, *tensor;        // null: one rank
   std::map<int, distributed::Communicator*> tied;  // by main stage
   int data_rank;
   BufferPlacement weight_buffers, gradient_buffers;
@@ -164,6 +164,7 @@ struct Store::Impl {
         rank(r),
         options(o),
         data(g.data),
+        tensor(g.tensor),
         tied(g.tied),
         data_rank(l.world().data_rank(r)) {
     check();
@@ -187,6 +188,7 @@ struct Store::Impl {
     const World& world = layout.world();
     FASTLLM_ASSERT(rank >= 0 && rank < world.size());
     FASTLLM_ASSERT(world.data == (data ? data->size() : 1) && (!data || data->rank() == data_rank));
+    FASTLLM_ASSERT(world.tensor == (tensor ? tensor->size() : 1));
     if (!is_float32(options.optimization))
       throw Error(Status::kUnsupported,
                   fmt::format("expected float32 as optimization type, found {}; set "
@@ -355,6 +357,7 @@ struct Store::Impl {
     for (const PlacedGroup& place : stages[stage].groups) {
       if (!place.gradients) continue;
       settle_untouched(*place.group, stages[stage].copy);
+      if (tensor) sum_partial(place);
       if (data)
         begin_reduction(stage, place, accumulate);
       else
@@ -362,6 +365,31 @@ struct Store::Impl {
                                   gradient_type(options), place.group->count);
     }
     reset(stage);
+  }
+
+  bool partial(const model::Parameter& p) const {
+    if (is_split(p, layout.world())) return false;
+    return (p.flags & FASTLLM_PARAM_PARTIAL_ALWAYS) ||
+           (options.sequence_tensor && (p.flags & FASTLLM_PARAM_PARTIAL));
+  }
+
+  // Neighbours in one sum: the order in a group puts them side by side.
+  void sum_partial(const PlacedGroup& place) {
+    const DLDataType type = gradient_type(options);
+    std::vector<distributed::Pending> sums;
+    const std::vector<Piece>& pieces = place.group->pieces;
+    for (size_t first = 0, last; first < pieces.size(); first = last) {
+      last = first + 1;
+      const auto is_partial = [&](size_t piece) {
+        return partial(layout.description().parameters[size_t(pieces[piece].parameter)]);
+      };
+      if (!is_partial(first)) continue;
+      while (last < pieces.size() && is_partial(last)) ++last;
+      sums.push_back(tensor->all_reduce({place.gradients + to_bytes(pieces[first].begin, type),
+                                         pieces[last - 1].end - pieces[first].begin, type},
+                                        distributed::Reduce::kSum));
+    }
+    for (distributed::Pending& sum : sums) sum.wait();
   }
 
   void begin_reduction(int stage, const PlacedGroup& place, bool accumulate) {

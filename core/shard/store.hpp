@@ -19,7 +19,8 @@ namespace fastllm::shard {
 
 // The ranks that hold the other parts. Null: a group of this rank alone. Borrowed.
 struct StoreGroups {
-  distributed::Communicator* data = nullptr;  // the other shards of each group
+  distributed::Communicator* data = nullptr;    // the other shards of each group
+  distributed::Communicator* tensor = nullptr;  // the other parts of each weight that is divided
   // By main stage of a tied weight: the pipeline ranks that hold it, when there are several.
   std::map<int, distributed::Communicator*> tied = {};
 };
@@ -28,7 +29,9 @@ struct StoreOptions {
   DLDataType training{kDLFloat, 32, 1};      // weight buffers: float32, bfloat16 or float16
   DLDataType optimization{kDLFloat, 32, 1};  // shards; a store takes float32 alone
   bool full_precision_gradients = true;      // gradient buffers in the optimization type
-  int zero_stage = 0;                        // 0: unset
+  // Of what is not divided over tensor ranks, a rank has the gradient of its tokens alone.
+  bool sequence_tensor = false;
+  int zero_stage = 0;                                    // 0: unset
   int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage; zero_stage overrides
   bool training_mode = true;  // false: weights only, no gradients, no optimizer state
   std::vector<std::string> optimizer_states{"exp_avgs", "exp_avgs_sq"};
@@ -84,8 +87,9 @@ class Store {
   void invalidate();            // all of it: initialized, or loaded
   void invalidate_trainable();  // by an update: frozen groups stay as they are
   // Gradient buffer -> grads shard, widened to float32; with several data ranks the mean over their
-  // buffers. Frozen groups are skipped. All data ranks call in the same order. Several ranks only
-  // begin it here: other stages compute meanwhile.
+  // buffers. Parameters of which each tensor rank has a part of the gradient are summed before.
+  // Frozen groups are skipped. All data and tensor ranks call in the same order. Several data ranks
+  // only begin it here: other stages compute meanwhile.
   void reduce(int stage, bool accumulate);
   // Before a backward writes gradients of that stage: what was reduced from its buffer has arrived.
   void await_gradient_buffer(int stage);

@@ -25,6 +25,7 @@
 #include "core/train/profiling.hpp"
 #include "core/train/reporter.hpp"
 #include "core/train/step_batches.hpp"
+#include "core/train/tensor_agreement.hpp"
 #include "core/train/tensor_log.hpp"
 #include "core/train/update.hpp"
 #include "core/train/workspace.hpp"
@@ -234,6 +235,7 @@ struct Trainer::Impl {
     tensors->gradients(w.store);
     const std::optional<Updater::Update> update = updater->update(i, batches.input, out);
     tensors->updated_parameters(w.store);
+    compare_tensor_ranks(i);
     tensors->save(fmt::format("train_{}", i));
     if (!update) return Outcome::kDiverged;
     if (update->done) {
@@ -254,6 +256,13 @@ struct Trainer::Impl {
     loop.decider.carried_out(decisions);
     if (decisions.stop_is_planned()) return Outcome::kPlannedStop;
     return std::nullopt;
+  }
+
+  void compare_tensor_ranks(int64_t i) {
+    if (!settings.multi_stage.debug_tensor_parallel) return;
+    for (const char* state : {"grads", "weights"})
+      check_tensor_ranks(workspace->store, state, parts.ranks,
+                         fmt::format("after iteration {}", i));
   }
 
   void report(int64_t i, const Updater::Update& update, Loop& loop) {
@@ -312,6 +321,7 @@ struct Trainer::Impl {
     create_state();
     tensors->initial_parameters(workspace->store);
     tensors->save("init");
+    compare_tensor_ranks(completed);
     log::info("done with setup ...");
     const MemoryUse use = reporter.memory.read();
     log::info(fmt::format("After initial setup:  allocated {} MiB | max allocated {} MiB",

@@ -51,6 +51,7 @@ shard::StoreOptions store_options(const Settings& settings) {
   FASTLLM_ASSERT(training.has_value());  // check_supported
   options.training = *training;
   options.full_precision_gradients = m.full_precision_gradients;
+  options.sequence_tensor = settings.distributed.sequence_tensor_parallel;
   options.zero_stage = m.zero_stage;
   options.num_weight_buffers = m.num_weight_buffers;
   options.num_gradient_buffers = m.num_gradient_buffers;
@@ -74,12 +75,13 @@ Workspace::Workspace(const Settings& settings, model::Model& model, const Ranks&
       layout(make_layout(settings, model)),
       tied_groups(join_tied_groups(layout, int(settings.distributed.rank), ranks)),
       store(layout, int(settings.distributed.rank), store_options(settings),
-            {.data = ranks.data, .tied = tied_groups}),
+            {.data = ranks.data, .tensor = ranks.tensor, .tied = tied_groups}),
       executor(model, store,
                {.recompute = settings.training.recompute_activations,
                 .seed = settings.distributed.training_seed,
                 .data = ranks.data,
-                .pipeline = ranks.pipeline}),
+                .pipeline = ranks.pipeline,
+                .sequence_tensor = settings.distributed.sequence_tensor_parallel}),
       optimizer(store, settings.optimizer.adamw, ranks.world),
       scaler(settings.optimizer.scaler) {
   log::info("Weight buffer placement:\n" + placement_text(store.weight_buffers()));

@@ -280,7 +280,7 @@ FIELDS |= {"model.multi_stage." + key: case for key, case in {
     "debug_param_update": says(2, r"Global param: \S+"),
     "debug_global_tensors": says(False, r"Local param: \S+", model__multi_stage__debug_param_init=2),
     "debug_activation_memory": says(True, r"layers\.1\.hidden: activations [\d.]+ MiB"),
-    "debug_tensor_parallel": without_effect(True),
+    "debug_tensor_parallel": same(True),
     "compile_all": without_effect(True),
     "layers_per_stage": memory(2.0),
     "stages_per_pipeline_stage": refused(2, "stages_per_pipeline_stage"),

@@ -92,12 +92,23 @@ struct Executor::Impl {
 
   // ---------------------------------------------------------------- values
 
+  bool split(const Value& value) const {
+    return options.sequence_tensor && (value.port->flags & FASTLLM_PORT_SPLIT);
+  }
+
   void shape(Held& held, const Value& value, const data::Batch& batch) {
+    int64_t samples = batch.samples, length = batch.length;
+    if (split(value)) {  // this rank's part of the row of all tokens
+      const int ranks = store.layout().world().tensor;
+      FASTLLM_ASSERT(samples * length % ranks == 0);
+      length = samples * length / ranks;
+      samples = 1;
+    }
     held.shape.resize(value.port->shape.size());
     held.strides.resize(held.shape.size());
     held.elements = 1;
     for (size_t k = held.shape.size(); k-- > 0;) {
-      const int64_t dim = extent(value.port->shape[k], batch.samples, batch.length);
+      const int64_t dim = extent(value.port->shape[k], samples, length);
       held.shape[k] = dim;
       held.strides[k] = held.elements;
       if (__builtin_mul_overflow(held.elements, dim, &held.elements)) held.elements = -1;
@@ -212,7 +223,7 @@ struct Executor::Impl {
   fastllm_call make_call(const Pass& pass, int layer, uint32_t flags) const {
     fastllm_call call{};
     call.size = sizeof call;
-    call.flags = flags;
+    call.flags = flags | (options.sequence_tensor ? FASTLLM_SEQUENCE_TENSOR : 0);
     call.device = {kDLCPU, 0};
     call.seed = splitmix(options.seed);
     for (uint64_t part :

@@ -28,6 +28,8 @@ struct ExecutorOptions {
   // Borrowed.
   distributed::Communicator* data = nullptr;
   distributed::Communicator* pipeline = nullptr;
+  // Each tensor rank has its part of the tokens of SPLIT ports.
+  bool sequence_tensor = false;
 };
 
 struct StepInput {

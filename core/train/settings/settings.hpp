@@ -53,6 +53,7 @@ struct ProfilingSettings {
 
 struct MultiStageSettings {
   bool full_precision_gradients = true;
+  bool debug_tensor_parallel = false;  // core/train/tensor_agreement.hpp
   double layers_per_stage = 1;
   int zero_stage = 0;                                    // 0: unset
   int num_weight_buffers = 0, num_gradient_buffers = 0;  // 0: one a stage

@@ -45,7 +45,6 @@ class Checker {
       }
     };
     const DistributedSettings& ranks = settings_.distributed;
-    one("tensor_parallel", ranks.tensor_parallel);
     one("sequence_data_parallel", ranks.sequence_data_parallel);
   }
 

@@ -100,7 +100,10 @@ Layer& GptModel::layer(int index) const {
 
 void GptModel::bind(int index, const DLTensor* const* weights, DLTensor* const* gradients) {
   const sdk::ComputeGuard guard;
-  layer(index).parameters.bind(weights, gradients);
+  parallel_.meet();
+  Layer& l = layer(index);
+  l.join(parallel_);
+  l.parameters.bind(weights, gradients, parallel_.tensor.count());
 }
 
 sdk::SavedPointer GptModel::forward(int index, const sdk::Call& call, const DLTensor* const* inputs,

@@ -29,6 +29,7 @@ class GptModel {
  private:
   Layer& layer(int index) const;
 
+  Parallel parallel_;
   Rotary rotary_;  // used by all blocks, so it comes first
   std::vector<std::unique_ptr<Layer>>
       layers_;  // 0 embedding, 1 .. N blocks, N + 1 head, further pairs of a block and a head

@@ -227,7 +227,6 @@ TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
           "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
           "a.yaml:2: training.wandb.alert.status_updates", "a.yaml:2: training.wandb.group_name",
           "a.yaml:2: training.wandb.project_name", "a.yaml:4: run.experiment_name",
-          "a.yaml:7: model.multi_stage.debug_tensor_parallel",
           "a.yaml:8: model.distributed.sample_seed_shift",
           "a.yaml:9: model.distributed.valid_seed_shift",
           "a.yaml:9: model.distributed.test_seed_shift"));

@@ -5,13 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "core/base/error.hpp"
 #include "core/base/half.hpp"
 #include "core/base/tensor.hpp"
+#include "core/distributed/exchange.hpp"
 #include "tests/support/described_store.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/unit/distributed/memory_network.hpp"
 
 namespace fastllm::shard {
 namespace {
@@ -338,6 +341,51 @@ TEST(Store, SaysHowMuchMemoryWasMissing) {
   shape.vocabulary = int64_t(1) << 58;
   EXPECT_THAT(refusal(test::gpt_description(shape), {}, {}, Status::kOutOfMemory),
               HasSubstr("expected less than 2^63 bytes of memory"));
+}
+
+// The first element of each parameter's reduced gradient on rank 0 of two tensor ranks, whose
+// buffers are full of 1 and of 10.
+std::map<std::string, float> over_tensor_ranks(bool sequence_tensor) {
+  model::Description description = test::gpt_description(small_shape());
+  for (model::Parameter& p : description.parameters)
+    if (p.name == "layers.1.self_attn.key_value.weight") p.flags |= FASTLLM_PARAM_PARTIAL_ALWAYS;
+  const Layout layout(description, {.tensor = 2}, {});
+  distributed::testing::MemoryNetwork network;
+  std::map<std::string, float> first;
+  distributed::testing::run_ranks(2, [&](int rank) {
+    const auto tensor = distributed::make_exchange({"tensor", "", rank, {0, 1}}, network.of(rank));
+    Store store(layout, rank, {.sequence_tensor = sequence_tensor}, {.tensor = tensor.get()});
+    const Group& group = layout.stages()[1].groups[0];
+    store.reset_gradients(1);
+    for (const Piece& piece : group.pieces) {
+      std::fill_n(static_cast<float*>(store.gradient(piece.parameter)->data),
+                  piece.end - piece.begin, rank == 0 ? 1.0f : 10.0f);
+      store.overwrite_flags()[piece.parameter] = 0;
+    }
+    store.reduce(1, false);
+    store.await_reductions();
+    if (rank != 0) return;
+    const auto* shard = static_cast<const float*>(store.flat("grads")->data);
+    for (const Piece& piece : group.pieces) {
+      const int64_t at = layout.shard_begin(0, "grads", 1, 0) + piece.begin;
+      first[description.parameters[size_t(piece.parameter)].name] = shard[at];
+      EXPECT_EQ(shard[at + piece.end - piece.begin - 1], shard[at]);  // all of it
+    }
+  });
+  return first;
+}
+
+TEST(Store, SumsOverTensorRanksWhatEachHasAPartOf) {
+  for (bool sequence : {false, true}) {
+    const auto found = over_tensor_ranks(sequence);
+    const float tokens = sequence ? 11 : 1;
+    EXPECT_EQ(found.at("layers.1.norm_1.weight"), tokens);
+    EXPECT_EQ(found.at("layers.1.mlp.layer_2.bias"), tokens);
+    EXPECT_EQ(found.at("layers.1.self_attn.key_value.bias"), tokens);
+    EXPECT_EQ(found.at("layers.1.self_attn.key_value.weight"), 11);
+    EXPECT_EQ(found.at("layers.1.self_attn.query.weight"), 1);  // its own part
+    EXPECT_EQ(found.at("layers.1.mlp.layer_1.bias"), 1);
+  }
 }
 
 }  // namespace

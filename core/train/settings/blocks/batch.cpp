@@ -163,6 +163,23 @@ int64_t read_micro_sequence(Reader& reader, int64_t length) {
   return micro_length;
 }
 
+// Sequence-tensor parallel ranks have equal parts of the tokens that a data-parallel rank has of a
+// micro-batch.
+void check_tokens(Reader& reader, const BatchSettings& batch, const DistributedSettings& ranks) {
+  if (!ranks.sequence_tensor_parallel) return;
+  const int64_t parts = ranks.tensor_parallel * ranks.sequence_data_parallel;
+  const int64_t samples = batch.micro_batch_size, length = batch.micro_sequence_length;
+  // The remainder of the product, which may not fit in 64 bits.
+  if ((samples % parts) * (length % parts) % parts == 0) return;
+  reader.problems.add(
+      "batch.sequence_length",
+      fmt::format("expected batch.micro_batch_size times the sequence length to be a multiple of "
+                  "{}, the ranks that share its tokens with "
+                  "model.distributed.sequence_tensor_parallel, found {} times {}; choose another "
+                  "length or write sequence_tensor_parallel: false",
+                  parts, samples, length));
+}
+
 }  // namespace
 
 BatchSettings read_batch(Reader& reader, const DistributedSettings& ranks) {
@@ -185,6 +202,7 @@ BatchSettings read_batch(Reader& reader, const DistributedSettings& ranks) {
   batch.sequential_micro_batches = put("sequential_micro_batches", sizes.sequential);
   batch.batch_size = put("batch_size", sizes.total);
   check_order(reader, batch, ranks.pipeline_parallel);
+  check_tokens(reader, batch, ranks);
   return batch;
 }
 

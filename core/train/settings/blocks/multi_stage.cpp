@@ -8,6 +8,7 @@ MultiStageSettings read_multi_stage(Reader& reader) {
   // int; null is 0.
   auto count = [&](const char* key) { return int(reader.optional<int64_t>(at + key).value_or(0)); };
   stages.full_precision_gradients = reader.get<bool>(at + "full_precision_gradients");
+  stages.debug_tensor_parallel = reader.get<bool>(at + "debug_tensor_parallel");
   stages.layers_per_stage = reader.get<double>(at + "layers_per_stage");
   stages.zero_stage = count("zero_stage");
   if (stages.zero_stage >= 2) reader.fill(at + "num_grad_buffers", config::Node::integer(2));

@@ -22,4 +22,19 @@ struct LossFactors {
 LossSums cross_entropy(const float* logits, const int64_t* labels, int64_t rows, int64_t vocabulary,
                        const LossFactors& factors, float* gradient);
 
+// The same of logits whose columns are divided over ranks: this one has those from `first` on. Sums
+// over ranks are the caller's, between the three: the largest of `maximum` [rows], then the sum of
+// `sums` [rows, 2]. The gradient is of this rank's columns.
+struct OwnColumns {
+  int64_t rows, columns, first;
+};
+void row_maxima(const float* logits, const OwnColumns& own, float* maximum);
+// By row: sum of exp(logit - maximum), and the label's logit where it is here. exponentials, if not
+// null, may be the memory of the logits.
+void row_sums(const float* logits, const int64_t* labels, const OwnColumns& own,
+              const float* maximum, float* exponentials, float* sums);
+// gradient holds the exponentials; null: not wanted.
+LossSums cross_entropy_of_sums(const int64_t* labels, const OwnColumns& own, const float* maximum,
+                               const float* sums, const LossFactors& factors, float* gradient);
+
 }  // namespace fastllm::gpt

@@ -25,10 +25,14 @@ FASTLLM_INLINE void gather_row(const float* first, const float* second, int64_t 
 FASTLLM_KERNEL void gather(const TableRows& first, const TableRows& second, int64_t begin,
                            int64_t end, int64_t width, const Dropout& dropout, float* out) {
   for (int64_t row = begin; row < end; ++row) {
-    const float* a = first.table + first.indices[row] * width;
-    const float* b = second.table ? second.table + second.indices[row] * width : nullptr;
+    const float* a = first.row(row, width);
+    const float* b = second.table ? second.row(row, width) : nullptr;
     const auto element = uint64_t(row * width);
     float* to = out + row * width;
+    if (!a) {  // a part of a sum over ranks, which has no second table
+      std::fill_n(to, width, 0.0f);
+      continue;
+    }
     if (dropout.active())
       b ? gather_row<true, true>(a, b, width, dropout, element, to)
         : gather_row<false, true>(a, b, width, dropout, element, to);
@@ -39,10 +43,13 @@ FASTLLM_KERNEL void gather(const TableRows& first, const TableRows& second, int6
 }
 
 FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t count, int64_t width,
-                            int64_t begin, int64_t end, const Dropout& dropout, float* table) {
+                            int64_t begin, int64_t end, const Dropout& dropout, float* table,
+                            int64_t first, int64_t held) {
   for (int64_t row = 0; row < count; ++row) {
+    const int64_t index = indices[row] - first;
+    if (index < 0 || index >= held) continue;
     const float* from = rows + row * width;
-    float* __restrict to = table + indices[row] * width;
+    float* __restrict to = table + index * width;
     if (dropout.active()) {
       for (int64_t i = begin; i < end; ++i)
         to[i] += from[i] * dropout.factor(uint64_t(row * width + i));
@@ -62,11 +69,11 @@ void gather_rows(const TableRows& first, const TableRows& second, int64_t count,
 }
 
 void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width,
-                  const Dropout& dropout, float* table) {
+                  const Dropout& dropout, float* table, int64_t first, int64_t held) {
   constexpr int64_t kLine = 16;  // floats in a cache line: two threads do not share one
   at::parallel_for(0, (width + kLine - 1) / kLine, 1, [&](int64_t begin, int64_t end) {
     scatter(rows, indices, count, width, begin * kLine, std::min(end * kLine, width), dropout,
-            table);
+            table, first, held);
   });
 }
 

@@ -46,6 +46,12 @@ struct Dropout {
   float scale = 1;
 
   bool active() const { return threshold > 0; }
+  // For elements that are counted from that one on.
+  Dropout from(int64_t element) const {
+    Dropout result = *this;
+    result.key += uint64_t(element) * kGoldenGamma;
+    return result;
+  }
   // What element `index` is multiplied by, in forward and in backward.
   FASTLLM_INLINE float factor(uint64_t index) const {
     return (random_bits(key, index) >> 32) < threshold ? 0.0f : scale;

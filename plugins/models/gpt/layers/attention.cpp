@@ -13,8 +13,8 @@ void divide_heads(sdk::Parameter& parameter, const GptConfig& config, int dim) {
   parameter.shard_unit = config.head_width * (config.groups > 1 ? config.heads / config.groups : 1);
 }
 void divide_groups(sdk::Parameter& parameter, const GptConfig& config) {
-  if (config.groups == 1) {
-    parameter.flags |= FASTLLM_PARAM_PARTIAL;
+  if (config.groups == 1) {  // each rank has the gradient of its queries' part
+    parameter.flags |= FASTLLM_PARAM_PARTIAL | FASTLLM_PARAM_PARTIAL_ALWAYS;
     return;
   }
   parameter.shard_group = "tensor";
@@ -68,13 +68,23 @@ std::optional<HeadNorm> make_norm(Parameters& parameters, const GptConfig& c,
 
 Attention::Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
                      int64_t window, Rotary& rotary)
-    : shape_{config.heads, config.groups, config.head_width, config.softmax_scale, window},
+    : whole_heads_(config.heads),
+      whole_groups_(config.groups),
+      shape_{config.heads, config.groups, config.head_width, config.softmax_scale, window},
       rotary_(rotary),
       query_(make_query(parameters, config, prefix + ".query")),
       key_value_(make_key_value(parameters, config, prefix + ".key_value")),
       query_norm_(make_norm(parameters, config, prefix + ".query_norm", config.heads)),
       key_norm_(make_norm(parameters, config, prefix + ".key_norm", config.groups)),
       dense_(make_dense(parameters, config, prefix + ".dense")) {}
+
+void Attention::join(const RankGroup& tensor) {
+  shape_.heads = whole_heads_ / tensor.count();
+  shape_.groups = whole_groups_ == 1 ? 1 : whole_groups_ / tensor.count();
+  first_head_ = shape_.heads * tensor.rank();
+  if (query_norm_) query_norm_->set_heads(shape_.heads);
+  if (key_norm_) key_norm_->set_heads(shape_.groups);
+}
 
 bool Attention::input_trainable() const {
   const auto norm = [](const std::optional<HeadNorm>& n) { return n && n->trainable(); };
@@ -89,14 +99,17 @@ void Attention::rotate(const AttentionContext& context, const at::Tensor& query,
   rotary_.apply(key_value, shape_.groups, context.positions, context.length, backward);
 }
 
-void Attention::forward(const AttentionContext& context, const at::Tensor& x,
-                        const at::Tensor& residual, const Dropout& dropout, const at::Tensor& y,
-                        AttentionSaved* saved) {
-  const int64_t tokens = x.size(0);
+void Attention::forward(const TensorRegion& region, const AttentionContext& outer,
+                        const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
+                        const at::Tensor& y, AttentionSaved* saved) {
+  const at::Tensor all = region.enter(x);
+  const int64_t tokens = all.size(0);
+  AttentionContext context = outer;
+  context.dropout = outer.dropout.from(first_head_ * tokens * tokens);
   const at::Tensor query = empty({tokens, shape_.heads * shape_.head_width});
   const at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
-  query_.forward(x, query);
-  key_value_.forward(x, key_value);
+  query_.forward(all, query);
+  key_value_.forward(all, key_value);
   HeadNormSaved query_norm, key_norm;
   if (query_norm_) query_norm_->forward(query, saved ? &query_norm : nullptr);
   if (key_norm_) key_norm_->forward(key_value, saved ? &key_norm : nullptr);
@@ -104,7 +117,7 @@ void Attention::forward(const AttentionContext& context, const at::Tensor& x,
   const at::Tensor out = empty_as(query);
   const at::Tensor softmax =
       attention_forward(shape_, context.ranges, context.dropout, query, key_value, out);
-  dense_.forward_add(out, residual, dropout, y);
+  dense_.forward_add(region, out, residual, dropout, y);
   if (!saved) return;
   *saved = {.context = context,
             .input = query_.weight_trainable() || key_value_.weight_trainable() ? x : at::Tensor(),
@@ -117,11 +130,15 @@ void Attention::forward(const AttentionContext& context, const at::Tensor& x,
             .dropout = dropout};
 }
 
-void Attention::backward(const Gradients& gradients, const AttentionSaved& saved,
-                         const at::Tensor& dy, const at::Tensor& dx) {
-  const at::Tensor d_branch = branch_gradient(saved.dropout, dy);
-  dense_.backward_parameters(gradients, d_branch, saved.out);
-  if (!dx.defined() && !input_trainable()) return;
+void Attention::backward(const TensorRegion& region, const Gradients& gradients,
+                         const AttentionSaved& saved, const at::Tensor& dy, const at::Tensor& dx) {
+  const at::Tensor d_outside = branch_gradient(saved.dropout, dy);
+  dense_.backward_bias(gradients, d_outside);
+  const bool below = dx.defined() || input_trainable();
+  if (!below && !dense_.weight_trainable()) return;
+  const at::Tensor d_branch = region.enter(d_outside);
+  dense_.backward_weight(gradients, d_branch, saved.out);
+  if (!below) return;
   const at::Tensor d_out = empty_as(saved.query), d_query = empty_as(saved.query);
   const at::Tensor d_key_value = empty_as(saved.key_value);
   dense_.backward_input(d_branch, d_out);
@@ -130,11 +147,14 @@ void Attention::backward(const Gradients& gradients, const AttentionSaved& saved
   rotate(saved.context, d_query, d_key_value, true);
   if (query_norm_) query_norm_->backward(gradients, saved.query_norm, d_query);
   if (key_norm_) key_norm_->backward(gradients, saved.key_norm, d_key_value);
-  query_.backward_parameters(gradients, d_query, saved.input);
-  key_value_.backward_parameters(gradients, d_key_value, saved.input);
+  const at::Tensor input = saved.input.defined() ? region.enter(saved.input) : saved.input;
+  query_.backward_parameters(gradients, d_query, input);
+  key_value_.backward_parameters(gradients, d_key_value, input);
   if (!dx.defined()) return;
-  query_.backward_input(d_query, dx);
-  key_value_.backward_input(d_key_value, dx, true);
+  const at::Tensor parts = region.parts(dx);
+  query_.backward_input(d_query, parts);
+  key_value_.backward_input(d_key_value, parts, true);
+  region.leave(parts, dx);
 }
 
 void Attention::no_gradient(const Gradients& gradients) const {

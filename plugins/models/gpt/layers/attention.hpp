@@ -19,7 +19,7 @@ struct AttentionContext {
 
 struct AttentionSaved {
   AttentionContext context;
-  at::Tensor input;  // undefined when neither query nor key_value needs a weight gradient
+  at::Tensor input;  // outside; undefined when neither query nor key_value needs a weight gradient
   HeadNormSaved query_norm, key_norm;
   at::Tensor query, key_value;  // after normalization and rotation
   at::Tensor out;  // before the output projection; undefined when dense's weight needs no gradient
@@ -34,12 +34,17 @@ class Attention {
   Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
             int64_t window, Rotary& rotary);
 
-  // y = residual + dropout(attention(x)); all [tokens, hidden]. saved null: nothing is kept.
-  void forward(const AttentionContext& context, const at::Tensor& x, const at::Tensor& residual,
-               const Dropout& dropout, const at::Tensor& y, AttentionSaved* saved);
+  // Its heads on one of so many tensor ranks.
+  void join(const RankGroup& tensor);
+
+  // y = residual + dropout(attention(x)); all [tokens, hidden], as they are outside the region. saved
+  // null: nothing is kept.
+  void forward(const TensorRegion& region, const AttentionContext& context, const at::Tensor& x,
+               const at::Tensor& residual, const Dropout& dropout, const at::Tensor& y,
+               AttentionSaved* saved);
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
-  void backward(const Gradients& gradients, const AttentionSaved& saved, const at::Tensor& dy,
-                const at::Tensor& dx);
+  void backward(const TensorRegion& region, const Gradients& gradients, const AttentionSaved& saved,
+                const at::Tensor& dy, const at::Tensor& dx);
   bool trainable() const { return input_trainable() || dense_.trainable(); }
   void no_gradient(const Gradients& gradients) const;
 
@@ -49,7 +54,8 @@ class Attention {
   void rotate(const AttentionContext& context, const at::Tensor& query, const at::Tensor& key_value,
               bool backward);
 
-  AttentionShape shape_;
+  int64_t first_head_ = 0, whole_heads_, whole_groups_;
+  AttentionShape shape_;  // of this rank
   Rotary& rotary_;
   Linear query_, key_value_;
   std::optional<HeadNorm> query_norm_, key_norm_;

@@ -38,13 +38,20 @@ void Block::describe_ports(const sdk::Sink& sink) const {
   sink.output(hidden);
 }
 
-AttentionContext Block::attention_context(const sdk::Call& call, const Tensors& inputs) const {
+void Block::join(const Parallel& parallel) {
+  Layer::join(parallel);
+  attention_.join(parallel.tensor);
+  mlp_.join(parallel.tensor);
+}
+
+AttentionContext Block::attention_context(const sdk::Call& call, const TensorRegion& region,
+                                          const Tensors& inputs) const {
   const at::Tensor& x = inputs[0];
   AttentionContext context;
   context.ranges = inputs[1];
-  check_ranges(context.ranges, x.size(0) * x.size(1));
+  check_ranges(context.ranges, region.all_tokens(x.size(0) * x.size(1)));
   if (rotary_) context.positions = inputs[2].reshape({-1});
-  context.length = std::max(x.size(1), call->length);
+  context.length = std::max(region.split() ? 0 : x.size(1), call->length);
   if (!call.evaluation()) {
     context.dropout = make_dropout(config_.attention_dropout,
                                    stream_key(call->seed, call->offset, RandomUse::kAttention));
@@ -57,18 +64,23 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
   const at::Tensor x = in_float32(flat(inputs[0])), y = flat(outputs[0]);
   auto saved = call.save() ? std::make_unique<BlockSaved>() : nullptr;
   const at::Tensor mid = empty_as(x);
+  const TensorRegion region = tensor_region(call);
+  const auto dropout = [&](RandomUse use) {
+    return hidden_dropout(config_.hidden_dropout, call, use)
+        .from(region.first_token(x.size(0)) * config_.hidden);
+  };
   {
     const at::Tensor normed = empty_as(x);
     norm_1_.forward(x, normed, saved ? &saved->norm_1 : nullptr);
-    attention_.forward(attention_context(call, inputs), normed, x,
-                       hidden_dropout(config_.hidden_dropout, call, RandomUse::kAttentionOutput),
-                       mid, saved ? &saved->attention : nullptr);
+    attention_.forward(region, attention_context(call, region, inputs), normed, x,
+                       dropout(RandomUse::kAttentionOutput), mid,
+                       saved ? &saved->attention : nullptr);
     log_("norm_1 output", normed);
     log_("attention output", mid);
   }
   const at::Tensor normed = empty_as(x);
   norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
-  mlp_.forward(normed, mid, hidden_dropout(config_.hidden_dropout, call, RandomUse::kMlpOutput), y,
+  mlp_.forward(region, normed, mid, dropout(RandomUse::kMlpOutput), y,
                saved ? &saved->mlp : nullptr);
   log_("norm_2 output", normed);
   log_("mlp output", y);
@@ -96,6 +108,7 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   const bool need_mid = need_normed_1 || attention_.trainable();
   const bool need_normed_2 = need_mid || norm_2_.trainable();
 
+  const TensorRegion region = tensor_region(call);
   const at::Tensor dy = flat(d_outputs[0]);
   const auto maybe = [&](bool needed) { return needed ? empty_as(dy) : at::Tensor(); };
   const at::Tensor d_normed_2 = maybe(need_normed_2);
@@ -103,7 +116,7 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
     saved.mlp.input = empty_as(dy);
     norm_2_.forward(saved.mid, saved.mlp.input, nullptr);
   }
-  mlp_.backward(gradients, saved.mlp, dy, d_normed_2);
+  mlp_.backward(region, gradients, saved.mlp, dy, d_normed_2);
   log_("gradient of mlp output", dy);
   log_("gradient of norm_2 output", d_normed_2);
   saved.mlp = {};
@@ -112,7 +125,7 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   norm_2_.backward(gradients, saved.mid, saved.norm_2, d_normed_2, dy, d_mid);
   if (!need_mid) return;
   const at::Tensor d_normed_1 = maybe(need_normed_1);
-  attention_.backward(gradients, saved.attention, d_mid, d_normed_1);
+  attention_.backward(region, gradients, saved.attention, d_mid, d_normed_1);
   log_("gradient of attention output", d_mid);
   log_("gradient of norm_1 output", d_normed_1);
   if (!need_normed_1) return;

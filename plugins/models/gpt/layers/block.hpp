@@ -15,6 +15,7 @@ class Block : public Layer {
         const std::string& output = "hidden");
 
   void describe_ports(const sdk::Sink& sink) const override;
+  void join(const Parallel& parallel) override;
   int inputs() const override { return rotary_ ? 3 : 2; }
   int outputs() const override { return 1; }
   sdk::SavedPointer forward(const sdk::Call& call, const Tensors& inputs,
@@ -24,7 +25,8 @@ class Block : public Layer {
   sdk::Flops flops(int64_t batch, int64_t sequence) const override;
 
  private:
-  AttentionContext attention_context(const sdk::Call& call, const Tensors& inputs) const;
+  AttentionContext attention_context(const sdk::Call& call, const TensorRegion& region,
+                                     const Tensors& inputs) const;
 
   GptConfig config_;
   int64_t window_;

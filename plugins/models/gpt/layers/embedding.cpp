@@ -5,7 +5,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/index_select.h>
 
-#include "kernels/embedding.hpp"
 #include "layers/dropout.hpp"
 
 namespace fastllm::gpt {
@@ -53,6 +52,8 @@ void Embedding::describe_ports(const sdk::Sink& sink) const {
 
 sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& inputs,
                                      const Tensors& outputs) {
+  const TensorRegion region = tensor_region(call);
+  const at::Tensor y = flat(outputs[0]);
   std::vector<at::Tensor> used;  // rows of a 16-bit table that become float32, not the whole of it
   const auto rows = [&](int table, const at::Tensor& indices) {
     const at::Tensor& stored = parameters.stored(table);
@@ -64,14 +65,26 @@ sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& input
                      used.back().const_data_ptr<int64_t>()};
   };
   check_indices(inputs[0], "tokens", config_.vocabulary, "vocab_size", 0);
-  TableRows words = rows(words_, inputs[0]), positions{};
+  TableRows positions{};
   if (positions_ >= 0) {
     check_indices(inputs[1], "positions", config_.positions, "max_position_embeddings", 0);
-    positions = rows(positions_, inputs[1]);
+    positions = rows(positions_, outside(region, inputs[1]));
   }
   const Dropout dropout = hidden_dropout(config_.hidden_dropout, call, RandomUse::kEmbedding);
-  gather_rows(words, positions, inputs[0].numel(), config_.hidden, dropout,
-              outputs[0].mutable_data_ptr<float>());
+  TableRows words{};
+  if (divided_vocabulary()) {
+    const at::Tensor parts = region.parts(y);
+    gather_rows(own_words(inputs[0]), {}, parts.size(0), config_.hidden, {},
+                parts.mutable_data_ptr<float>());
+    region.leave(parts, y);
+    used.push_back(at::arange(y.size(0)));
+    words = {y.const_data_ptr<float>(), used.back().const_data_ptr<int64_t>()};
+  } else {
+    words = rows(words_, outside(region, inputs[0]));
+  }
+  gather_rows(words, positions, y.size(0), config_.hidden,
+              dropout.from(region.first_token(y.size(0)) * config_.hidden),
+              y.mutable_data_ptr<float>());
   if (!call.save()) return nullptr;
   auto saved = std::make_unique<EmbeddingSaved>();
   saved->tokens = inputs[0];
@@ -80,19 +93,45 @@ sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& input
   return saved;
 }
 
+bool Embedding::divided_vocabulary() const {
+  return config_.parallel_embeddings && !parallel().tensor.alone();
+}
+
+// Of all tokens: rows of words that this rank has.
+TableRows Embedding::own_words(const at::Tensor& tokens) const {
+  const at::Tensor& table = parameters[words_];
+  const int64_t held = table.size(0);
+  return {table.const_data_ptr<float>(), tokens.const_data_ptr<int64_t>(),
+          held * parallel().tensor.rank(), held};
+}
+
+at::Tensor Embedding::outside(const TensorRegion& region, const at::Tensor& indices) const {
+  return region.split() ? parallel().tensor.own_rows(indices.reshape({-1})) : indices;
+}
+
 void Embedding::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_outputs,
                          const Tensors&) {
   const auto& saved = static_cast<const EmbeddingSaved&>(kept);
   const Gradients gradients(parameters, call);
-  const auto add = [&](int table, const at::Tensor& indices) {
+  const TensorRegion region = tensor_region(call);
+  // With a divided vocabulary all tokens come together, else each rank adds for its own.
+  const bool divided = divided_vocabulary();
+  at::Tensor dy;
+  if (d_outputs[0].defined() && (gradients.wanted(words_) || gradients.wanted(positions_)))
+    dy = divided ? region.enter(flat(d_outputs[0])) : flat(d_outputs[0]);
+  const Dropout dropout = divided || !dy.defined()
+                              ? saved.dropout
+                              : saved.dropout.from(region.first_token(dy.size(0)) * config_.hidden);
+  const auto add = [&](int table, const at::Tensor& all, int64_t first, int64_t held) {
     gradients.none(table);  // zeros first where it is to be written: most rows get nothing
-    if (!d_outputs[0].defined() || !gradients.wanted(table)) return;
-    scatter_rows(d_outputs[0].const_data_ptr<float>(), indices.const_data_ptr<int64_t>(),
-                 indices.numel(), config_.hidden, saved.dropout,
-                 gradients[table].mutable_data_ptr<float>());
+    if (!dy.defined() || !gradients.wanted(table)) return;
+    const at::Tensor indices = divided ? all : outside(region, all);
+    scatter_rows(dy.const_data_ptr<float>(), indices.const_data_ptr<int64_t>(), dy.size(0),
+                 config_.hidden, dropout, gradients[table].mutable_data_ptr<float>(), first, held);
   };
-  add(words_, saved.tokens);
-  if (positions_ >= 0) add(positions_, saved.positions);
+  const int64_t words = parameters.stored(words_).size(0);
+  add(words_, saved.tokens, divided ? words * parallel().tensor.rank() : 0, words);
+  if (positions_ >= 0) add(positions_, saved.positions, 0, config_.positions);
 }
 
 }  // namespace fastllm::gpt

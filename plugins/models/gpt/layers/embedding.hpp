@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config.hpp"
+#include "kernels/embedding.hpp"
 #include "layers/layer.hpp"
 
 namespace fastllm::gpt {
@@ -26,6 +27,12 @@ class Embedding : public Layer {
   sdk::Flops flops(int64_t, int64_t) const override { return {}; }
 
  private:
+  // Each tensor rank has some of the words.
+  bool divided_vocabulary() const;
+  TableRows own_words(const at::Tensor& tokens) const;
+  // Of all tokens' indices those of the tokens outside.
+  at::Tensor outside(const TensorRegion& region, const at::Tensor& indices) const;
+
   GptConfig config_;
   int words_ = -1, positions_ = -1;
 };

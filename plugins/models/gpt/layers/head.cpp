@@ -45,6 +45,7 @@ std::string numbered(const std::string& name, int64_t distance) {
 Head::Head(const GptConfig& config, const std::string& prefix, int64_t distance,
            const std::string& input, const std::string& weights)
     : config_(config),
+      vocabulary_(config.vocabulary),
       distance_(distance),
       input_(input),
       coefficient_(config.prediction_coefficient(distance)),
@@ -71,12 +72,55 @@ void Head::describe_ports(const sdk::Sink& sink) const {
                .flags = FASTLLM_PORT_NO_GRAD | FASTLLM_PORT_OPTIONAL});
 }
 
+void Head::join(const Parallel& parallel) {
+  Layer::join(parallel);
+  vocabulary_ = config_.vocabulary;
+  if (config_.parallel_embeddings) vocabulary_ /= parallel.tensor.count();
+}
+
+at::Tensor Head::inside(const TensorRegion& region, const at::Tensor& normed) const {
+  return divided() ? region.enter(normed) : normed;
+}
+
+at::Tensor Head::labels_inside(const TensorRegion& region, const at::Tensor& labels) const {
+  return divided() || !region.split() ? labels : parallel().tensor.own_rows(labels.reshape({-1}));
+}
+
+void Head::spread_logits(const TensorRegion& region, const at::Tensor& own,
+                         const at::Tensor& all) const {
+  const at::Tensor gathered = parallel().tensor.gathered(own);
+  at::Tensor out = all;
+  if (!divided()) {
+    out.copy_(region.split() ? gathered : own);
+    return;
+  }
+  const int64_t ranks = parallel().tensor.count();
+  out.view({-1, ranks, vocabulary_}).copy_(gathered.view({ranks, -1, vocabulary_}).transpose(0, 1));
+}
+
 int64_t Head::chunk(int64_t tokens) const {
   const int64_t automatic =
-      std::max(kChunkBytes / (config_.vocabulary * int64_t{sizeof(float)}), kLeastRows);
+      std::max(kChunkBytes / (vocabulary_ * int64_t{sizeof(float)}), kLeastRows);
   const int64_t chunks = config_.cross_entropy_splits > 0 ? config_.cross_entropy_splits
                                                           : (tokens + automatic - 1) / automatic;
   return std::max<int64_t>((tokens + chunks - 1) / chunks, 1);  // of equal length
+}
+
+LossSums Head::losses(const at::Tensor& logits, const int64_t* labels, const LossFactors& factors,
+                      const at::Tensor& gradient) const {
+  float* const to = gradient.defined() ? gradient.mutable_data_ptr<float>() : nullptr;
+  const float* const from = logits.const_data_ptr<float>();
+  const int64_t rows = logits.size(0);
+  if (!divided()) return cross_entropy(from, labels, rows, vocabulary_, factors, to);
+  const RankGroup& ranks = parallel().tensor;
+  const OwnColumns own{rows, vocabulary_, vocabulary_ * ranks.rank()};
+  const at::Tensor maximum = empty({rows}), sums = empty({rows, 2});
+  row_maxima(from, own, maximum.mutable_data_ptr<float>());
+  ranks.maximum(maximum);
+  row_sums(from, labels, own, maximum.const_data_ptr<float>(), to, sums.mutable_data_ptr<float>());
+  ranks.sum(sums);
+  return cross_entropy_of_sums(labels, own, maximum.const_data_ptr<float>(),
+                               sums.const_data_ptr<float>(), factors, to);
 }
 
 LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const LossFactors& factors,
@@ -87,7 +131,7 @@ LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const Lo
   const at::Tensor scratch =
       wanted.d_logits.defined() || (wanted.logits.defined() && !wanted.gradient())
           ? at::Tensor()
-          : empty({std::min(rows, tokens), config_.vocabulary});
+          : empty({std::min(rows, tokens), vocabulary_});
   LossSums sums;
   for (int64_t begin = 0; begin < tokens; begin += rows) {
     const int64_t count = std::min(rows, tokens - begin);
@@ -97,10 +141,8 @@ LossSums Head::walk(const at::Tensor& normed, const at::Tensor& labels, const Lo
                                                           : at::Tensor();
     at::Tensor logits = wanted.logits.defined() ? wanted.logits.narrow(0, begin, count) : gradient;
     product(x, weight.t(), false, logits, config_.logits_scale);
-    const LossSums some =
-        cross_entropy(logits.const_data_ptr<float>(), labels.const_data_ptr<int64_t>() + begin,
-                      count, config_.vocabulary, factors,
-                      wanted.gradient() ? gradient.mutable_data_ptr<float>() : nullptr);
+    const LossSums some = losses(logits, labels.const_data_ptr<int64_t>() + begin, factors,
+                                 wanted.gradient() ? gradient : at::Tensor());
     sums.cross_entropy += some.cross_entropy;
     sums.z += some.z;
     if (wanted.d_normed.defined()) {
@@ -125,23 +167,29 @@ sdk::SavedPointer Head::forward(const sdk::Call& call, const Tensors& inputs,
   auto saved = call.save() ? std::make_unique<HeadSaved>() : nullptr;
   norm_.forward(x, normed, saved ? &saved->norm : nullptr);
 
+  const TensorRegion region = tensor_region(call);
+  const at::Tensor rows = inside(region, normed), labels = labels_inside(region, inputs[1]);
+  const int64_t tokens = rows.size(0);
   Walk walked;
-  if (outputs.back().defined()) walked.logits = flat(outputs.back());
+  const bool shows = outputs.back().defined();
+  if (shows) walked.logits = region.divided() ? empty({tokens, vocabulary_}) : flat(outputs.back());
   if (saved) {
     saved->x = flat(inputs[0]);
-    saved->labels = inputs[1];
-    const int64_t tokens = x.size(0);
+    saved->labels = labels;
     const bool weight = parameters.trainable(weight_);
     if (weight && tokens <= config_.hidden) {
-      saved->normed = normed;
-      saved->d_logits = walked.d_logits = empty({tokens, config_.vocabulary});
+      saved->normed = rows;
+      saved->d_logits = walked.d_logits = empty({tokens, vocabulary_});
     } else {
-      if (weight) saved->d_weight = walked.d_weight = empty({config_.vocabulary, config_.hidden});
+      if (weight) saved->d_weight = walked.d_weight = empty({vocabulary_, config_.hidden});
       if (norm_.trainable() || !frozen_below(config_))
-        saved->d_normed = walked.d_normed = empty_as(x);
+        saved->d_normed = walked.d_normed = empty_as(rows);
     }
   }
-  const LossSums sums = walk(normed, inputs[1], factors(1, 1), walked);
+  LossSums sums = walk(rows, labels, factors(1, 1), walked);
+  if (shows && region.divided()) spread_logits(region, walked.logits, flat(outputs.back()));
+  if (region.split() && !divided())
+    sums = {parallel().tensor.sum(sums.cross_entropy), parallel().tensor.sum(sums.z)};
   *outputs[0].mutable_data_ptr<float>() = float(sums.cross_entropy);
   if (has_z_loss()) *outputs[1].mutable_data_ptr<float>() = float(sums.z);
   return saved;
@@ -162,6 +210,8 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
     norm_.no_gradient(gradients);
     return;
   }
+  const TensorRegion region = tensor_region(call);
+  const int64_t tokens = saved.labels.numel();
   const bool need_normed = need_x || norm_.trainable();
   double scale = d_loss * config_.logits_scale;
   const bool made = saved.d_logits.defined() || saved.d_normed.defined() || !need_normed;
@@ -170,20 +220,21 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
     const at::Tensor normed = empty_as(saved.x);
     norm_.forward(in_float32(saved.x), normed, nullptr);
     saved.d_logits.reset();
+    const at::Tensor rows = inside(region, normed);
     Walk walked;
     if (gradients.wanted(weight_))
-      saved.d_weight = walked.d_weight = empty({config_.vocabulary, config_.hidden});
-    if (need_normed) saved.d_normed = walked.d_normed = empty_as(saved.x);
-    if (walked.gradient()) walk(normed, saved.labels, factors(d_loss, d_z), walked);
+      saved.d_weight = walked.d_weight = empty({vocabulary_, config_.hidden});
+    if (need_normed) saved.d_normed = walked.d_normed = empty_as(rows);
+    if (walked.gradient()) walk(rows, saved.labels, factors(d_loss, d_z), walked);
     scale = config_.logits_scale;
   }
   at::Tensor d_normed = saved.d_normed;
   if (saved.d_logits.defined()) {
     gradients.product(weight_, saved.d_logits, saved.normed, scale);
     if (need_normed) {
-      d_normed = empty_as(saved.x);
+      d_normed = empty({tokens, config_.hidden});
       // By chunks, as with a frozen weight: to the same bits.
-      const int64_t tokens = saved.x.size(0), rows = chunk(tokens);
+      const int64_t rows = chunk(tokens);
       for (int64_t begin = 0; begin < tokens; begin += rows) {
         const int64_t count = std::min(rows, tokens - begin);
         product(saved.d_logits.narrow(0, begin, count), parameters[weight_], false,
@@ -194,6 +245,11 @@ void Head::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_ou
     gradients.scaled(weight_, saved.d_weight, scale);
   }
   if (!need_normed) return;
+  if (divided()) {
+    const at::Tensor outside = region.split() ? empty_as(saved.x) : d_normed;
+    region.leave(d_normed, outside);
+    d_normed = outside;
+  }
   d_normed.mul_(scale);
   norm_.backward(gradients, in_float32(saved.x), saved.norm, d_normed, {},
                  need_x ? flat(d_inputs[0]) : at::Tensor());

@@ -23,6 +23,8 @@ class Head : public Layer {
                 const Tensors& d_inputs) override;
   sdk::Flops flops(int64_t batch, int64_t sequence) const override;
 
+  void join(const Parallel& parallel) override;
+
   // Tokens whose logits exist at a time, when there are that many.
   int64_t chunk(int64_t tokens) const;
 
@@ -35,6 +37,17 @@ class Head : public Layer {
     at::Tensor d_weight;  // [vocabulary, hidden], its product with normed
     bool gradient() const { return d_logits.defined() || d_normed.defined() || d_weight.defined(); }
   };
+  // Each tensor rank has the logits of some words.
+  bool divided() const { return vocabulary_ < config_.vocabulary; }
+  // Hidden states and labels of the tokens that the product is of: all when it is divided, else those
+  // of the outside.
+  at::Tensor inside(const TensorRegion& region, const at::Tensor& normed) const;
+  at::Tensor labels_inside(const TensorRegion& region, const at::Tensor& labels) const;
+  // To all words of all tokens.
+  void spread_logits(const TensorRegion& region, const at::Tensor& own,
+                     const at::Tensor& all) const;
+  LossSums losses(const at::Tensor& logits, const int64_t* labels, const LossFactors& factors,
+                  const at::Tensor& gradient) const;
   // The gradient is of factors' sum over rows, times 1 / logits_scale.
   LossSums walk(const at::Tensor& normed, const at::Tensor& labels, const LossFactors& factors,
                 const Walk& wanted) const;
@@ -42,6 +55,7 @@ class Head : public Layer {
   bool has_z_loss() const { return config_.z_loss > 0; }
 
   GptConfig config_;
+  int64_t vocabulary_;  // words of this rank
   int64_t distance_;
   std::string input_;
   double coefficient_;  // of the cross entropy in what is minimised

@@ -5,6 +5,17 @@
 #include "layers/norm.hpp"
 
 namespace fastllm::gpt {
+namespace {
+
+// Each tensor rank has the gradient of its heads.
+sdk::Parameter declaration(const GptConfig& config, const std::string& prefix) {
+  auto parameter = norm_parameter(config, prefix + ".weight", config.head_width,
+                                  config.norm.zero_centered ? 0 : 1);
+  parameter.flags |= FASTLLM_PARAM_PARTIAL_ALWAYS;
+  return parameter;
+}
+
+}  // namespace
 
 HeadNorm::HeadNorm(Parameters& parameters, const GptConfig& config, const std::string& prefix,
                    int64_t heads)
@@ -12,8 +23,7 @@ HeadNorm::HeadNorm(Parameters& parameters, const GptConfig& config, const std::s
       config_(config.norm),
       heads_(heads),
       width_(config.head_width),
-      weight_(parameters.add(norm_parameter(config, prefix + ".weight", config.head_width,
-                                            config.norm.zero_centered ? 0 : 1))) {}
+      weight_(parameters.add(declaration(config, prefix))) {}
 
 NormShape HeadNorm::shape(int64_t tokens, int64_t x_stride, int64_t y_stride) const {
   return {.rows = tokens * heads_,

@@ -19,6 +19,9 @@ class HeadNorm {
   HeadNorm(Parameters& parameters, const GptConfig& config, const std::string& prefix,
            int64_t heads);
 
+  // On a rank that has so many of the heads.
+  void set_heads(int64_t heads) { heads_ = heads; }
+
   // Of values [tokens, >= heads * head_width], the heads first. saved null: nothing is kept.
   void forward(const at::Tensor& values, HeadNormSaved* saved) const;
   // d_values, shaped like values: the gradient of the result becomes that of the input.

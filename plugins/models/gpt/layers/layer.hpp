@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layers/parameters.hpp"
+#include "parallel.hpp"
 
 namespace fastllm::gpt {
 
@@ -29,13 +30,28 @@ class Layer {
                         const Tensors& d_inputs) = 0;
   virtual sdk::Flops flops(int64_t batch, int64_t sequence) const = 0;
 
+  // The ranks that share the layer's work; before bind. Without it the layer works alone. Borrowed.
+  virtual void join(const Parallel& parallel) { parallel_ = &parallel; }
+
   Parameters parameters;
+
+ protected:
+  const Parallel& parallel() const { return *parallel_; }
+  TensorRegion tensor_region(const sdk::Call& call) const {
+    return TensorRegion(parallel_->tensor, call);
+  }
+
+ private:
+  static inline const Parallel kAlone;
+  const Parallel* parallel_ = &kAlone;
 };
 
 // Hidden states between layers, [batch, sequence, hidden], in the compute type, or float32 in any.
+// With sequence-tensor parallel ranks each has its part of the row of all tokens, [1, part, hidden].
 inline sdk::Port hidden_port(int64_t hidden, bool full_precision) {
   return {.name = "hidden",
           .shape = {FASTLLM_DIM_BATCH, FASTLLM_DIM_SEQUENCE, hidden},
+          .flags = FASTLLM_PORT_SPLIT,
           .dtype = full_precision ? sdk::kFloat32 : DLDataType{0, 0, 1}};
 }
 // tokens, labels, positions: int64 [batch, sequence] from the data loader.

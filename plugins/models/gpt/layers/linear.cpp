@@ -39,16 +39,40 @@ void Linear::forward_add(const at::Tensor& x, const at::Tensor& residual, const 
   }
 }
 
+void Linear::forward_add(const TensorRegion& region, const at::Tensor& x,
+                         const at::Tensor& residual, const Dropout& dropout,
+                         const at::Tensor& y) const {
+  if (!region.divided()) return forward_add(x, residual, dropout, y);
+  const at::Tensor parts = region.parts(y);
+  product(x, to_output(), false, parts);
+  region.leave(parts, y);
+  at::Tensor out = y;
+  if (bias_ >= 0) out.add_(parameters_[bias_]);
+  if (dropout.active())
+    add_branch(dropout, y, residual, y);
+  else
+    out.add_(residual);
+}
+
 void Linear::backward_input(const at::Tensor& dy, const at::Tensor& dx, bool add) const {
   product(dy, to_output().t(), add, dx);
 }
 
 void Linear::backward_parameters(const Gradients& gradients, const at::Tensor& dy,
                                  const at::Tensor& x) const {
+  backward_weight(gradients, dy, x);
+  backward_bias(gradients, dy);
+}
+
+void Linear::backward_weight(const Gradients& gradients, const at::Tensor& dy,
+                             const at::Tensor& x) const {
   if (transposed_)
     gradients.product(weight_, x, dy);
   else
     gradients.product(weight_, dy, x);
+}
+
+void Linear::backward_bias(const Gradients& gradients, const at::Tensor& dy) const {
   gradients.row_sum(bias_, dy);
 }
 

@@ -17,11 +17,16 @@ class Linear {
   // y = residual + dropout(x W^T + b). y is not x.
   void forward_add(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
                    const at::Tensor& y) const;
+  // The same where each tensor rank has some of the inputs: x of all tokens, the rest outside.
+  void forward_add(const TensorRegion& region, const at::Tensor& x, const at::Tensor& residual,
+                   const Dropout& dropout, const at::Tensor& y) const;
   // dx (=|+=) dy W.
   void backward_input(const at::Tensor& dy, const at::Tensor& dx, bool add = false) const;
   // Weight and bias gradients, where they are not frozen; x may be undefined when the weight is.
   void backward_parameters(const Gradients& gradients, const at::Tensor& dy,
                            const at::Tensor& x) const;
+  void backward_weight(const Gradients& gradients, const at::Tensor& dy, const at::Tensor& x) const;
+  void backward_bias(const Gradients& gradients, const at::Tensor& dy) const;
   bool trainable() const { return parameters_.trainable(weight_) || parameters_.trainable(bias_); }
   bool weight_trainable() const { return parameters_.trainable(weight_); }
   void no_gradient(const Gradients& gradients) const;

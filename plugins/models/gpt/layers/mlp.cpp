@@ -37,21 +37,22 @@ Linear make_layer_2(Parameters& parameters, const GptConfig& c, const std::strin
 }  // namespace
 
 Mlp::Mlp(Parameters& parameters, const GptConfig& config, const std::string& prefix)
-    : ffn_(config.ffn),
+    : whole_ffn_(config.ffn),
+      ffn_(config.ffn),
       gated_(config.gated),
       activation_(config.activation),
       recompute_(config.mlp_recompute),
       layer_1_(make_layer_1(parameters, config, prefix + ".layer_1")),
       layer_2_(make_layer_2(parameters, config, prefix + ".layer_2")) {}
 
-void Mlp::forward(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
-                  const at::Tensor& y, MlpSaved* saved) const {
-  const int64_t tokens = x.size(0);
+void Mlp::forward(const TensorRegion& region, const at::Tensor& x, const at::Tensor& residual,
+                  const Dropout& dropout, const at::Tensor& y, MlpSaved* saved) const {
+  const int64_t tokens = region.all_tokens(x.size(0));
   const at::Tensor pre = empty({tokens, gated_ ? 2 * ffn_ : ffn_}), out = empty({tokens, ffn_});
-  layer_1_.forward(x, pre);
+  layer_1_.forward(region.enter(x), pre);
   activation_forward(activation_, gated_, tokens, ffn_, pre.const_data_ptr<float>(),
                      out.mutable_data_ptr<float>());
-  layer_2_.forward_add(out, residual, dropout, y);
+  layer_2_.forward_add(region, out, residual, dropout, y);
   if (!saved) return;
   const bool keeps_input = needs_input() && recompute_ < MlpRecompute::kActivationAndInput;
   *saved = {.input = keeps_input ? x : at::Tensor(),
@@ -63,27 +64,30 @@ bool Mlp::needs_input() const {
   return layer_1_.weight_trainable() || recompute_ == MlpRecompute::kFull;
 }
 
-void Mlp::backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
-                   const at::Tensor& dx) const {
-  const at::Tensor d_branch = branch_gradient(saved.dropout, dy);
+void Mlp::backward(const TensorRegion& region, const Gradients& gradients, MlpSaved& saved,
+                   const at::Tensor& dy, const at::Tensor& dx) const {
+  const at::Tensor d_outside = branch_gradient(saved.dropout, dy);
+  layer_2_.backward_bias(gradients, d_outside);
   const bool below = dx.defined() || layer_1_.trainable();
-  if (!below && !layer_2_.weight_trainable()) {
-    layer_2_.backward_parameters(gradients, d_branch, {});  // a bias, or nothing
-    return;
-  }
-  const int64_t tokens = dy.size(0);
+  if (!below && !layer_2_.weight_trainable()) return;
+  const at::Tensor d_branch = region.enter(d_outside);
+  const int64_t tokens = d_branch.size(0);
+  const at::Tensor input = saved.input.defined() ? region.enter(saved.input) : saved.input;
   if (!saved.pre.defined()) {
     saved.pre = empty({tokens, gated_ ? 2 * ffn_ : ffn_});
-    layer_1_.forward(saved.input, saved.pre);
+    layer_1_.forward(input, saved.pre);
   }
   const at::Tensor out = empty({tokens, ffn_});  // first its gradient, then the activation's output
   layer_2_.backward_input(d_branch, out);
   activation_backward(activation_, gated_, tokens, ffn_, saved.pre.mutable_data_ptr<float>(),
                       out.mutable_data_ptr<float>());
-  layer_2_.backward_parameters(gradients, d_branch, out);
+  layer_2_.backward_weight(gradients, d_branch, out);
   const at::Tensor& d_pre = saved.pre;
-  layer_1_.backward_parameters(gradients, d_pre, saved.input);
-  if (dx.defined()) layer_1_.backward_input(d_pre, dx);
+  layer_1_.backward_parameters(gradients, d_pre, input);
+  if (!dx.defined()) return;
+  const at::Tensor parts = region.parts(dx);
+  layer_1_.backward_input(d_pre, parts);
+  region.leave(parts, dx);
 }
 
 void Mlp::no_gradient(const Gradients& gradients) const {

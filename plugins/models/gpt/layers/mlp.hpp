@@ -20,18 +20,22 @@ class Mlp {
   // prefix: "layers.1.mlp".
   Mlp(Parameters& parameters, const GptConfig& config, const std::string& prefix);
 
-  // y = residual + dropout(mlp(x)); all [tokens, hidden]. saved null: nothing is kept.
-  void forward(const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
-               const at::Tensor& y, MlpSaved* saved) const;
+  // Its part of the width on one of so many tensor ranks.
+  void join(const RankGroup& tensor) { ffn_ = whole_ffn_ / tensor.count(); }
+
+  // y = residual + dropout(mlp(x)); all [tokens, hidden], as they are outside the region. saved null:
+  // nothing is kept.
+  void forward(const TensorRegion& region, const at::Tensor& x, const at::Tensor& residual,
+               const Dropout& dropout, const at::Tensor& y, MlpSaved* saved) const;
   // Whether backward reads saved.input. Who calls it puts it there when forward did not keep it.
   bool needs_input() const;
   // dx: gradient of x, written; undefined: not wanted. The residual's gradient is dy itself.
-  void backward(const Gradients& gradients, MlpSaved& saved, const at::Tensor& dy,
-                const at::Tensor& dx) const;
+  void backward(const TensorRegion& region, const Gradients& gradients, MlpSaved& saved,
+                const at::Tensor& dy, const at::Tensor& dx) const;
   void no_gradient(const Gradients& gradients) const;
 
  private:
-  int64_t ffn_;
+  int64_t whole_ffn_, ffn_;
   bool gated_;
   Activation activation_;
   MlpRecompute recompute_;

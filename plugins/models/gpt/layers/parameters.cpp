@@ -18,7 +18,8 @@ std::string shape_text(const int64_t* sizes, size_t dims) {
   return text + "]";
 }
 
-at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, const char* what) {
+at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, const char* what,
+                        int tensor_ranks) {
   const at::ScalarType type = sdk::scalar_type(tensor.dtype);
   if (type != at::kFloat && type != at::kBFloat16 && type != at::kHalf) {
     sdk::fail(FASTLLM_UNSUPPORTED, declared.name + ": expected a float32, bfloat16 or float16 " +
@@ -26,13 +27,15 @@ at::Tensor checked_view(const DLTensor& tensor, const sdk::Parameter& declared, 
                                        "; set model.distributed.training_dtype to one of them");
   }
   const auto dims = static_cast<size_t>(tensor.ndim);
-  if (!std::equal(declared.shape.begin(), declared.shape.end(), tensor.shape,
-                  tensor.shape + dims)) {
+  std::vector<int64_t> local = declared.shape;
+  const bool divided = declared.shard_group == "tensor" && tensor_ranks > 1;
+  if (divided) local[size_t(declared.shard_dim)] /= tensor_ranks;
+  if (!std::equal(local.begin(), local.end(), tensor.shape, tensor.shape + dims)) {
     sdk::fail(FASTLLM_UNSUPPORTED,
-              declared.name + ": expected the whole " + what + " " +
-                  shape_text(declared.shape.data(), declared.shape.size()) + ", found " +
-                  shape_text(tensor.shape, dims) +
-                  "; this version of gpt does not divide parameters over ranks");
+              declared.name + ": expected " + (divided ? "a part of the " : "the whole ") + what +
+                  " " + shape_text(local.data(), local.size()) + ", found " +
+                  shape_text(tensor.shape, dims) + "; gpt divides what it declares over the " +
+                  std::to_string(tensor_ranks) + " ranks of the group tensor, and nothing else");
   }
   return sdk::view(tensor);
 }
@@ -48,12 +51,13 @@ void Parameters::describe(const sdk::Sink& sink) const {
   for (const auto& parameter : declared_) sink.parameter(parameter);
 }
 
-void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients) {
+void Parameters::bind(const DLTensor* const* weights, DLTensor* const* gradients,
+                      int tensor_ranks) {
   std::vector<Bound> bound(declared_.size());
   for (size_t i = 0; i < bound.size(); ++i) {
-    bound[i].weight = checked_view(*weights[i], declared_[i], "weight");
+    bound[i].weight = checked_view(*weights[i], declared_[i], "weight", tensor_ranks);
     if (gradients && gradients[i])
-      bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient");
+      bound[i].gradient = checked_view(*gradients[i], declared_[i], "gradient", tensor_ranks);
   }
   bound_ = std::move(bound);
 }

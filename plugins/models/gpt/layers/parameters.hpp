@@ -16,9 +16,9 @@ class Parameters {
   // Returns the parameter's number in the layer.
   int add(sdk::Parameter declaration);
   void describe(const sdk::Sink& sink) const;
-  // Refuses other shapes than declared, whole on this rank, and types other than float32, bfloat16
-  // and float16.
-  void bind(const DLTensor* const* weights, DLTensor* const* gradients);
+  // Refuses other shapes than declared, or their parts on one of so many tensor ranks, and types
+  // other than float32, bfloat16 and float16.
+  void bind(const DLTensor* const* weights, DLTensor* const* gradients, int tensor_ranks = 1);
 
   // The weight, float32. A copy of a 16-bit one is made at its first use in a call.
   const at::Tensor& operator[](int index) const;

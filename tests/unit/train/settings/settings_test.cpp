@@ -264,6 +264,21 @@ TEST(Batch, SizesThatDoNotDivideAreNamed) {
       "times 2");
 }
 
+TEST(Batch, TokensDivideOverSequenceTensorRanks) {
+  const std::string two =
+      "model: {distributed: {world_size: 2, local_world_size: 2, tensor_parallel: 2, "
+      "sequence_tensor_parallel: true}}\n";
+  EXPECT_EQ(error_of(two + "batch: {sequence_length: 31, micro_batch_size: 3}"),
+            "t.yaml:2: batch.sequence_length: expected batch.micro_batch_size times the sequence "
+            "length to be a multiple of 2, the ranks that share its tokens with "
+            "model.distributed.sequence_tensor_parallel, found 3 times 31; choose another length "
+            "or write sequence_tensor_parallel: false");
+  EXPECT_EQ(error_of(two + "batch: {sequence_length: 31, micro_batch_size: 4}"), "no error");
+  EXPECT_EQ(error_of("model: {distributed: {world_size: 2, local_world_size: 2, tensor_parallel: "
+                     "2}}\nbatch: {sequence_length: 31, micro_batch_size: 3}"),
+            "no error");
+}
+
 TEST(Batch, MicroBatchesAreCountable) {
   const std::string most = std::to_string(kMostMicroBatches);
   for (const char* key : {"depth_first_micro_batches", "breadth_first_micro_batches"}) {
@@ -788,9 +803,13 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
             "leave the key out, and use "
             "training.checkpoint");
   EXPECT_EQ(
+      refusal_of("model: {distributed: {world_size: 2, sequence_data_parallel: 2}}"),
+      "t.yaml:1: model.distributed.sequence_data_parallel: sequence_data_parallel = 2 is not "
+      "supported yet by this version; write sequence_data_parallel: 1 or leave it out; ranks then "
+      "share the batch");
+  EXPECT_EQ(
       refusal_of("model: {distributed: {world_size: 2, tensor_parallel: 2, local_world_size: 2}}"),
-      "t.yaml:1: model.distributed.tensor_parallel: tensor_parallel = 2 is not supported yet by "
-      "this version; write tensor_parallel: 1 or leave it out; ranks then share the batch");
+      "no error");
   EXPECT_EQ(refusal_of("model: {distributed: {world_size: 4, local_world_size: 2}}"), "no error");
   EXPECT_EQ(refusal_of("model: {distributed: {local_world_size: 2}}"),
             "t.yaml:1: model.distributed.local_world_size: expected at most "
