@@ -72,13 +72,15 @@ struct Rig {
     for (auto& gradient : gradients) gradient.zero_();
     const fastllm_call raw{};
     const sdk::Call call(&raw);
+    const RankGroup alone("tensor");
+    const TensorRegion region(alone, call);
     Result r{at::empty_like(x), at::empty_like(x), {}};
     MlpSaved saved;
-    mlp.forward(x, residual, dropout, r.y, &saved);
+    mlp.forward(region, x, residual, dropout, r.y, &saved);
     r.saved = saved;
     if (saved.pre.defined()) r.saved.pre = saved.pre.clone();
     if (mlp.needs_input() && !saved.input.defined()) saved.input = x;
-    mlp.backward(Gradients(parameters, call), saved, dy, r.dx);
+    mlp.backward(region, Gradients(parameters, call), saved, dy, r.dx);
     return r;
   }
 };
