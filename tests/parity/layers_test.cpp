@@ -631,8 +631,7 @@ TEST(GptErrors, NameAWeightOfAnotherTypeOrShape) {
   table = whole.narrow(0, 0, 12).clone();
   EXPECT_EQ(error_of([&] { run_forward(layer, weights, {tokens}); }),
             "layers.0.word_embeddings_weight: expected the whole weight [37, 24], found [12, 24]; "
-            "this version of gpt does "
-            "not divide parameters over ranks");
+            "gpt divides what it declares over the 1 ranks of the group tensor, and nothing else");
   table = whole.to(at::kDouble);
   EXPECT_EQ(
       error_of([&] { run_forward(layer, weights, {tokens}); }),
