@@ -222,14 +222,13 @@ TEST(FieldCases, KeysOfPartsThatAreNotThereHaveNoEffect) {
     noted.push_back(warning.substr(0, warning.rfind(": no effect")));
   }
   EXPECT_THAT(
-      noted,
-      testing::UnorderedElementsAre(
-          "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
-          "a.yaml:2: training.wandb.alert.status_updates", "a.yaml:2: training.wandb.group_name",
-          "a.yaml:2: training.wandb.project_name", "a.yaml:4: run.experiment_name",
-          "a.yaml:8: model.distributed.sample_seed_shift",
-          "a.yaml:9: model.distributed.valid_seed_shift",
-          "a.yaml:9: model.distributed.test_seed_shift"));
+      noted, testing::UnorderedElementsAre(
+                 "a.yaml:2: training.wandb.alert.interval", "a.yaml:2: training.wandb.alert.offset",
+                 "a.yaml:2: training.wandb.alert.status_updates",
+                 "a.yaml:2: training.wandb.group_name", "a.yaml:2: training.wandb.project_name",
+                 "a.yaml:4: run.experiment_name", "a.yaml:8: model.distributed.sample_seed_shift",
+                 "a.yaml:9: model.distributed.valid_seed_shift",
+                 "a.yaml:9: model.distributed.test_seed_shift"));
 }
 
 TEST(FieldCases, NumbersAreFinite) {
