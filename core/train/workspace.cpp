@@ -70,6 +70,20 @@ std::string main_loss(const model::Description& description) {
   return first;
 }
 
+std::vector<std::string> losses_in_order(const model::Description& description) {
+  std::vector<std::string> names;
+  for (const bool over_labels : {true, false}) {
+    for (const model::Layer& layer : description.layers) {
+      for (const model::Port& port : layer.outputs) {
+        const bool asked =
+            (port.flags & FASTLLM_PORT_LOSS) && bool(port.flags & FASTLLM_PORT_SUM) == over_labels;
+        if (asked && std::ranges::find(names, port.name) == names.end()) names.push_back(port.name);
+      }
+    }
+  }
+  return names;
+}
+
 Workspace::Workspace(const Settings& settings, model::Model& model, const Ranks& r)
     : ranks(r),
       layout(make_layout(settings, model)),
@@ -94,13 +108,9 @@ Workspace::Workspace(const Settings& settings, model::Model& model, const Ranks&
   training_schedule = model::make_schedule(schedule_options(store, depth, breadth, true));
   evaluation_schedule = model::make_schedule(schedule_options(store, depth, breadth, false));
 
+  loss_names = losses_in_order(model.description());
   const auto& layers = model.description().layers;
   for (size_t i = 0; i < layers.size(); ++i) {
-    for (const auto& port : layers[i].outputs) {
-      const bool known =
-          std::find(loss_names.begin(), loss_names.end(), port.name) != loss_names.end();
-      if ((port.flags & FASTLLM_PORT_LOSS) && !known) loss_names.push_back(port.name);
-    }
     const auto layer =
         model.flops(int(i), settings.batch.batch_size, settings.batch.sequence_length);
     flops.evaluation += layer.forward;

@@ -34,6 +34,10 @@ shard::StoreOptions store_options(const Settings& settings);
 // the losses of blocks are not; without one the first of all, without any "".
 std::string main_loss(const model::Description& description);
 
+// The names of a model's losses as they are shown, each once: those over labels (PORT_SUM) before
+// those of blocks, in order of definition.
+std::vector<std::string> losses_in_order(const model::Description& description);
+
 class Workspace {
  public:
   // Logs splitting, parameters, buffers and bytes; allocates; binds the model. Throws
@@ -50,7 +54,7 @@ class Workspace {
   optim::AdamW optimizer;
   optim::LossScaler scaler;
   std::vector<model::Step> training_schedule, evaluation_schedule;
-  std::vector<std::string> loss_names;  // each once, in order of definition
+  std::vector<std::string> loss_names;  // losses_in_order
   StepFlops flops;
 };
 

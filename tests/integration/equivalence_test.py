@@ -42,6 +42,11 @@ MODELS = {
         "optimizer__epsilon": 1e-4},
     "dense, whole vocabulary": {"model__base_model__parallel_embeddings": False, TRANSFORMER + "query_key_norm": True,
                                 "model__base_model__logit_z_loss": 1e-3},
+    "experts": EXPERTS,
+    "experts, shared and frozen ones": {**EXPERTS, TRANSFORMER + "num_shared_experts": 1, TRANSFORMER + "mlp_lr_scale": [0, 1, 0, 1],
+                                        TRANSFORMER + "attention_lr_scale": 0},
+    "experts, all but their router frozen": {**EXPERTS, TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0,
+                                             TRANSFORMER + "attention_lr_scale": 0},
     "dense, MLP and embeddings frozen": {TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0},
 }
 
@@ -119,6 +124,24 @@ class EquivalenceTensor(EquivalenceCase):
 
     def test_frozen(self):
         self.check(TENSOR, "dense, MLP and embeddings frozen")
+
+
+class EquivalenceExperts(EquivalenceCase):
+    def test_data(self):
+        self.check(DATA, "experts")
+
+    def test_pipeline(self):
+        self.check(PIPELINE, "experts")
+
+    def test_tensor(self):
+        self.check(TENSOR, "experts")
+
+    def test_frozen(self):
+        self.check({**DATA, **PIPELINE, **TENSOR}, "experts, shared and frozen ones")
+
+    def test_frozen_but_the_router(self):
+        few = {name: {**DATA, **PIPELINE, **TENSOR}[name] for name in ("dp2, ZeRO 3", "pp2", "tp2", "tp2 and the sequence")}
+        self.check(few, "experts, all but their router frozen")
 
 
 if __name__ == "__main__":

@@ -162,16 +162,36 @@ TEST(GptConfiguration, RefusesSizesThatNoComputerHolds) {
       HasSubstr("transformer.rotary.theta: expected a number above 0, found -1"));
 }
 
-TEST(GptConfiguration, RefusesWhatItDoesNotComputeYetAndSaysWhatToUse) {
-  const std::vector<std::array<std::string, 3>> cases = {
-      {"transformer.num_experts", "4", "1"},
-      {"transformer.num_shared_experts", "1", "0"},
-      {"transformer.num_experts_per_token", "2", "1"},
+TEST(GptConfiguration, RefusesExpertsThatCannotBe) {
+  const auto refused = [](std::vector<std::string> values) {
+    for (auto& value : values) value = at("transformer." + value);
+    return configure(values).refused;
   };
-  for (const auto& [key, value, instead] : cases) {
-    EXPECT_EQ(configure({at(key + "=" + value)}).refused,
-              key + ": " + value + " is not supported yet by this version of gpt; use " + instead);
+  const std::string without_biases = "add_linear_biases=false";
+  EXPECT_EQ(
+      refused({without_biases, "num_experts=4", "num_experts_per_token=3", "num_shared_experts=1"}),
+      "");
+  EXPECT_EQ(refused({"add_linear_biases=nowhere", "num_experts=4"}), "");
+  EXPECT_EQ(
+      refused({without_biases, "num_experts=4", "num_experts_per_token=3", "num_shared_experts=2"}),
+      "transformer.num_experts_per_token: expected num_experts_per_token and "
+      "num_shared_experts to be together at most num_experts (4), found 3 and 2");
+  EXPECT_THAT(refused({"num_experts_per_token=2"}), HasSubstr("at most num_experts (1)"));
+  EXPECT_THAT(refused({"num_shared_experts=1"}), HasSubstr("at most num_experts (1)"));
+  EXPECT_EQ(refused({without_biases, "num_experts=65537"}),
+            "transformer.num_experts: expected at most 65536, found 65537");
+  for (const char* biases : {"true", "everywhere", "only_attn_qkv"}) {
+    EXPECT_EQ(refused({std::string("add_linear_biases=") + biases, "num_experts=2"}),
+              std::string("transformer.add_linear_biases: expected false with experts (num_experts "
+                          "2), which have no biases, found ") +
+                  biases);
   }
+  EXPECT_EQ(refused({without_biases, "num_experts=4", "mlp_lr_scale=[0,1]"}),
+            "transformer.mlp_lr_scale: expected 1 entry or num_experts (4) entries, found 2");
+  EXPECT_EQ(refused({without_biases, "num_experts=65536", "ffn_hidden_size=2000000"}),
+            "transformer.num_experts: expected it times transformer.ffn_hidden_size times "
+            "transformer.hidden_size to be at most 1099511627776 elements of a matrix, found "
+            "131072000000 times 1024; make one of them smaller");
 }
 
 TEST(GptConfiguration, RefusesAttentionThatHasNoMeaning) {
@@ -258,6 +278,20 @@ TEST(GptConfiguration, SaysOnceWhenAValueHasNoEffect) {
   }
   EXPECT_THAT(text, HasSubstr("transformer.max_window_layers: no effect without window_size"));
   EXPECT_EQ(std::ranges::count(text, '\n'), 9) << text;
+}
+
+TEST(GptConfiguration, SaysThatABalancingLossHasNoEffectWithSinkhorn) {
+  const test::CapturedLog log;
+  EXPECT_EQ(configure({at("transformer.add_linear_biases=false"), at("transformer.num_experts=4"),
+                       at("transformer.expert_routing_type=sinkhorn"),
+                       at("transformer.moe_jitter_eps=0.1"),
+                       at("transformer.expert_auxiliary_loss_coefficient=0.5")})
+                .refused,
+            "");
+  EXPECT_THAT(log.text(),
+              HasSubstr("model.base_model.transformer.expert_auxiliary_loss_coefficient: no effect "
+                        "with expert_routing_type sinkhorn"));
+  EXPECT_EQ(std::ranges::count(log.text(), '\n'), 1) << log.text();
 }
 
 TEST(GptConfiguration, AcceptsOldNamesWithAWarning) {

@@ -113,7 +113,8 @@ TEST(GptHead, GivesAnInputGradientBelowPartsThatAreAllFrozen) {
   at::manual_seed(13);
   auto config = small_config();
   config.tied = false;
-  config.mlp_scale = config.attention_scale = config.embeddings_scale = config.norm_scale = 0;
+  config.mlp_scales = {0};
+  config.attention_scale = config.embeddings_scale = config.norm_scale = 0;
   Rig rig(config);
   const std::set<std::string> norms{"layers.3.final_norm.weight", "layers.3.final_norm.bias"};
   expect_like_autograd(rig, {.frozen = norms, .input_gradient = false});

@@ -91,7 +91,7 @@ GptConfig small_config() {
   c.vocabulary = 37;
   c.positions = 96;
   c.absolute_positions = false;
-  c.mlp_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
+  c.router_scale = c.attention_scale = c.embeddings_scale = c.output_scale = c.norm_scale =
       std::nan("");
   return c;
 }

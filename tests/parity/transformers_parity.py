@@ -4,7 +4,7 @@
     python tests/parity/transformers_parity.py --runner build/release/bin/parity_runner \
         --plugin build/release/lib/fastllm/plugins/libfastllm_gpt.so [--case NAME] [--full]
 
-Judges: the real model classes of Transformers (Llama, Mistral, Qwen2, Qwen3, Starcoder2, GPT-2, GPTBigCode) with random weights,
+Judges: the real model classes of Transformers (Llama, Mistral, Qwen2, Qwen3, Mixtral, Starcoder2, GPT-2, GPTBigCode) with random weights,
 and a plain PyTorch model for the default configuration. The bar is the norm of the difference over the norm of the judge's, per tensor, float32.
 The map between names and layouts is written here on its own, not shared with any converter.
 """
@@ -35,6 +35,7 @@ class Case:
     recompute: bool = False
     coefficients: tuple = (1.0,)   # of the losses of the next token, the one after it ..: as many as the judge gives logits
     z_loss: float = 0.0
+    router: typing.Optional[dict] = None  # of a mixture of experts: how many a token goes to, coefficients of the router's losses
     samples: int = SAMPLES
     sequence: int = SEQUENCE
     documents: typing.Optional[list] = None  # lengths in every sample; the judge sees each alone
@@ -61,7 +62,8 @@ class Logits(torch.nn.Module):
         self.model = model
 
     def forward(self, tokens):
-        return self.model(input_ids=tokens, use_cache=False).logits
+        self.output = self.model(input_ids=tokens, use_cache=False)
+        return self.output.logits
 
 
 # ------------------------------------------------------------------ Llama and its relatives: RMS norm, rotary, gated silu
@@ -86,6 +88,11 @@ def llama_names(layers, tied):
             if a + "self_attn.q_norm.weight" in t:
                 out[b + "self_attn.query_norm.weight"] = t[a + "self_attn.q_norm.weight"]
                 out[b + "self_attn.key_norm.weight"] = t[a + "self_attn.k_norm.weight"]
+            if a + "mlp.gate.weight" in t:
+                out[b + "mlp.router.weight"] = t[a + "mlp.gate.weight"]
+                out[b + "mlp.layer_1.weight"] = t[a + "mlp.experts.gate_up_proj"].flatten(0, 1)
+                out[b + "mlp.layer_2.weight"] = t[a + "mlp.experts.down_proj"].transpose(1, 2).flatten(0, 1)
+                continue
             out[b + "mlp.layer_1.weight"] = torch.cat([t[a + "mlp.gate_proj.weight"], t[a + "mlp.up_proj.weight"]])
             out[b + "mlp.layer_2.weight"] = t[a + "mlp.down_proj.weight"].t()
         return out
@@ -117,6 +124,8 @@ FAMILIES = {
     "mistral": Family("Mistral", {"sliding_window": None}, {"add_linear_biases": False}),
     # Qwen counts the layers without a window; we give the number of the first with one, from 1.
     "qwen2": Family("Qwen2", {"use_sliding_window": False}, {"add_linear_biases": "only_attn_qkv"}),
+    "mixtral": Family("Mixtral", {"sliding_window": None, "num_local_experts": 6, "num_experts_per_tok": 2, "output_router_logits": True},
+                      {"add_linear_biases": False, "num_experts": 6, "num_experts_per_token": 2}),
     "qwen3": Family("Qwen3", {"use_sliding_window": False, "attention_bias": False},
                     {"add_linear_biases": False, "query_key_norm": True}),
 }
@@ -382,6 +391,15 @@ def all_cases(full):
     yield llama("qwen3", heads=4, groups=2, tied=True, family="qwen3", head_width=24)
     yield llama("qwen3-frozen-norms", heads=4, groups=1, tied=False, family="qwen3", recompute=True,
                 frozen=lambda name: "norm" in name, transformer={"norm_lr_scale": 0.0})
+    # Transformers' own balancing loss is one over all layers together; here it is added by the formula of its paper, layer by layer.
+    for name, more in {"mixtral": {}, "mixtral-recomputed": {"recompute": True},
+                       "mixtral-frozen-experts": {"frozen": lambda name: ".experts." in name, "transformer": {"mlp_lr_scale": [0.0]}},
+                       "mixtral-frozen-router": {"frozen": lambda name: "mlp.gate" in name, "transformer": {"router_lr_scale": 0.0}}}.items():
+        router = {"chosen": 2, "balance": 0.5, "z": 0.25}
+        transformer = {"expert_auxiliary_loss_coefficient": 0.5, "expert_z_loss_coefficient": 0.25, **more.pop("transformer", {})}
+        yield llama(name, heads=4, groups=2, tied=False, family="mixtral", micro_batch=SAMPLES, router=router, transformer=transformer, **more)
+    yield llama("mixtral-in-micro-batches", heads=4, groups=2, tied=False, family="mixtral", micro_batch=1, router={"chosen": 2},
+                transformer={"expert_auxiliary_loss_coefficient": 0.0})
     yield starcoder2("starcoder2")
     yield starcoder2("starcoder2-window", window=9)
     for activation in ACTIVATIONS:
@@ -418,6 +436,14 @@ def all_cases(full):
 
 # ------------------------------------------------------------------ one case
 
+def router_losses(logits, chosen):
+    """Of one layer: the balancing loss of Switch for any number of choices, and the z-loss."""
+    probabilities = logits.softmax(-1)
+    choices = torch.zeros_like(logits).scatter(1, logits.topk(chosen, -1).indices, 1.0)
+    return {"load_balancing_loss": (probabilities.mean(0) * choices.mean(0)).sum(),
+            "router_z_loss": logits.logsumexp(-1).square().mean()}
+
+
 def judge(case, module, tokens, labels):
     """Losses by name, logits [heads, B, S, V], gradients of what is minimised."""
     if case.documents:
@@ -435,6 +461,14 @@ def judge(case, module, tokens, labels):
             z = own_logits.logsumexp(-1)[own_labels != -100].square().mean()
             losses["logit_z_loss" + suffix] = z.item()
             total = total + case.z_loss * z
+    if case.router:
+        routers = [router_losses(logits.flatten(0, -2), case.router["chosen"]) for logits in module.output.router_logits]
+        for name, coefficient in (("load_balancing_loss", case.router.get("balance")), ("router_z_loss", case.router.get("z"))):
+            if coefficient is None:
+                continue
+            losses[name] = sum(own[name] for own in routers).item() / len(routers)
+            experts = module.output.router_logits[0].shape[-1] if name == "load_balancing_loss" else 1
+            total = total + coefficient * experts * sum(own[name] for own in routers)
     total.backward()
     return losses, torch.stack(logits).detach(), {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
@@ -478,6 +512,8 @@ def run_case(case, runner, plugin, folder):
     losses, logits, gradients = judge(case, module, tokens, labels)
     read = lambda path, shape: torch.from_numpy(numpy.fromfile(path, dtype=numpy.float32)).view(shape)
     our_losses = json.loads((folder / "losses.json").read_text())
+    if case.router and "balance" not in case.router:
+        del our_losses["load_balancing_loss"]  # of micro-batches, which the judge does not have
     if set(our_losses) != set(losses):
         raise SystemExit(f"{case.name}: expected losses {sorted(losses)}, found {sorted(our_losses)}")
     results = {"loss": max(abs(our_losses[name] - loss) / abs(loss) for name, loss in losses.items()),

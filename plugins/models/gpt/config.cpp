@@ -17,6 +17,7 @@ namespace {
 // Any product of two sizes, times 2, then fits in 63 bits.
 constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMostLayers = 65536;
+constexpr int64_t kMostExperts = 65536;
 constexpr int64_t kMostHeads = 64;  // each needs labels of its own from the host
 // Of a matrix: 4 TiB in float32. All matrices of the most layers, and a few copies of each, then
 // have byte counts in 63 bits.
@@ -41,11 +42,12 @@ class Reader {
     read_attention();
     read_rotary();
     read_mlp();
+    read_experts();
     read_embeddings();
     read_predictions();
     read_init();
     read_scales();
-    refuse_later_features();
+    refuse_megatron_initialization();
     if (problems_.empty()) check_matrices();  // each size is in bounds by now
     note_keys_without_effect();
     if (!problems_.empty()) sdk::fail(FASTLLM_INVALID, problems_);
@@ -110,9 +112,17 @@ class Reader {
                  {"it times transformer.kv_channels", config_.query_width()}, hidden);
     check_matrix("transformer.head_groups",
                  {"twice it times transformer.kv_channels", config_.key_value_width()}, hidden);
-    check_matrix("transformer.ffn_hidden_size",
-                 {config_.gated ? "twice it (gated)" : "it", (config_.gated ? 2 : 1) * config_.ffn},
-                 hidden);
+    const int64_t halves = config_.gated ? 2 : 1;
+    if (config_.experts == 1) {
+      check_matrix("transformer.ffn_hidden_size",
+                   {config_.gated ? "twice it (gated)" : "it", halves * config_.ffn}, hidden);
+    } else {
+      check_matrix("transformer.num_experts",
+                   {config_.gated ? "twice it (gated) times transformer.ffn_hidden_size"
+                                  : "it times transformer.ffn_hidden_size",
+                    config_.experts * halves * config_.ffn},
+                   hidden);
+    }
   }
   double real_or(const std::string& path, double computed) {
     if (const auto value = node_.optional<double>(path)) return *value;
@@ -297,6 +307,44 @@ class Reader {
     config_.debug_memory = node_.get<bool>("transformer.debug_transformer_memory");
   }
 
+  void read_experts() {
+    const char *experts = "transformer.num_experts", *shared = "transformer.num_shared_experts",
+               *chosen = "transformer.num_experts_per_token";
+    config_.experts = node_.get<int64_t>(experts);
+    config_.shared_experts = node_.get<int64_t>(shared);
+    config_.experts_per_token = node_.get<int64_t>(chosen);
+    if (config_.experts > kMostExperts) {
+      problem(experts, "expected at most " + std::to_string(kMostExperts) + ", found " +
+                           std::to_string(config_.experts));
+      config_.experts = 1;
+      return;
+    }
+    if (config_.shared_experts > config_.experts ||
+        config_.experts_per_token > config_.experts - config_.shared_experts) {
+      problem(chosen,
+              "expected num_experts_per_token and num_shared_experts to be together at most "
+              "num_experts (" +
+                  std::to_string(config_.experts) + "), found " +
+                  std::to_string(config_.experts_per_token) + " and " +
+                  std::to_string(config_.shared_experts));
+      config_.shared_experts = 0;
+      config_.experts_per_token = 1;
+    }
+    config_.routing = node_.get<std::string>("transformer.expert_routing_type") == "sinkhorn"
+                          ? RoutingKind::kSinkhorn
+                          : RoutingKind::kTopK;
+    config_.router_balance_coefficient =
+        node_.get<double>("transformer.expert_auxiliary_loss_coefficient");
+    config_.router_z_coefficient = node_.get<double>("transformer.expert_z_loss_coefficient");
+    config_.router_jitter = node_.get<double>("transformer.moe_jitter_eps");
+    const auto biases = node_.get<std::string>("transformer.add_linear_biases");
+    if (config_.experts > 1 && biases != "false" && biases != "nowhere") {
+      problem("transformer.add_linear_biases", "expected false with experts (num_experts " +
+                                                   std::to_string(config_.experts) +
+                                                   "), which have no biases, found " + biases);
+    }
+  }
+
   void read_embeddings() {
     config_.positions = size("max_position_embeddings");
     config_.vocabulary = size("vocab_size");
@@ -359,6 +407,7 @@ class Reader {
     const double output =
         all.deviation / std::sqrt(2.0 * double(std::max<int64_t>(config_.layers, 1)));
     const std::string at = "transformer.";
+    config_.init_all = all;
     config_.init_qkv = read_init(at, "_qkv", all.deviation, all.maximum, all.minimum);
     config_.init_attention_output = read_init(at, "_attn_proj", output, all.maximum, all.minimum);
     config_.init_mlp_1 = read_init(at, "_mlp_1", all.deviation, all.maximum, all.minimum);
@@ -388,7 +437,8 @@ class Reader {
     for (double value : scales) {
       if (value < 0) problem(path, "expected entries of at least 0, found " + number(value));
     }
-    config_.mlp_scale = scales[0];
+    config_.mlp_scales = scales;
+    config_.router_scale = scale("transformer.router_lr_scale");
     config_.attention_scale = scale("transformer.attention_lr_scale");
     config_.embeddings_scale = scale("transformer.embeddings_lr_scale");
     config_.output_scale = scale("transformer.output_lr_scale");
@@ -401,32 +451,7 @@ class Reader {
     }
   }
 
-  void later(const std::string& path, const std::string& value, const std::string& instead) {
-    problem(path, value + " is not supported yet by this version of gpt; use " + instead);
-  }
-  // A number that must keep the one value that changes nothing.
-  void only(const std::string& path, double allowed) {
-    const auto value = node_.get<double>(path);
-    if (value != allowed) later(path, number(value), number(allowed));
-  }
-  void only(const std::string& path, int64_t allowed) {
-    const auto value = node_.get<int64_t>(path);
-    if (value != allowed) later(path, std::to_string(value), std::to_string(allowed));
-  }
-  void only(const std::string& path, bool allowed) {
-    if (node_.get<bool>(path) != allowed)
-      later(path, allowed ? "false" : "true", allowed ? "true" : "false");
-  }
-  void only_null(const std::string& path) {
-    if (const auto value = node_.optional<int64_t>(path))
-      later(path, std::to_string(*value), "null");
-  }
-
-  void refuse_later_features() {
-    const auto experts = node_.get<int64_t>("transformer.num_experts");
-    if (experts != 1) later("transformer.num_experts", std::to_string(experts), "1");
-    only("transformer.num_shared_experts", int64_t{0});
-    only("transformer.num_experts_per_token", int64_t{1});
+  void refuse_megatron_initialization() {
     if (node_.get<bool>("use_megatron_initialization")) {
       problem("use_megatron_initialization",
               "expected false, found true, which replays another system's random numbers; initial "
@@ -454,19 +479,23 @@ class Reader {
     if (config_.first_window_block > 0 && config_.window == 0)
       note("transformer.max_window_layers", "no effect without window_size");
 
-    const auto without_experts = [&](const std::string& path, bool given) {
-      if (given) note(path, "no effect with num_experts 1");
+    const bool mixture = config_.experts > 1;
+    const bool balanced_by_loss = config_.routing == RoutingKind::kTopK;
+    const auto ignored = [&](const std::string& path, bool given, bool used, const char* why) {
+      if (given && !used) note(path, why);
     };
-    without_experts("transformer.router_lr_scale",
-                    !std::isnan(scale("transformer.router_lr_scale")));
-    without_experts("transformer.moe_jitter_eps",
-                    node_.get<double>("transformer.moe_jitter_eps") != 0);
-    without_experts("transformer.expert_auxiliary_loss_coefficient",
-                    node_.get<double>("transformer.expert_auxiliary_loss_coefficient") != 0.01);
-    without_experts("transformer.expert_z_loss_coefficient",
-                    node_.get<double>("transformer.expert_z_loss_coefficient") != 0);
-    without_experts("transformer.expert_routing_type",
-                    node_.get<std::string>("transformer.expert_routing_type") != "aux_loss");
+    const auto without_experts = [&](const std::string& path, bool given) {
+      ignored(path, given, mixture, "no effect with num_experts 1");
+    };
+    without_experts("transformer.router_lr_scale", !std::isnan(config_.router_scale));
+    without_experts("transformer.moe_jitter_eps", config_.router_jitter != 0);
+    without_experts("transformer.expert_z_loss_coefficient", config_.router_z_coefficient != 0);
+    without_experts("transformer.expert_routing_type", !balanced_by_loss);
+    const std::string balance = "transformer.expert_auxiliary_loss_coefficient";
+    const bool own_balance = config_.router_balance_coefficient != 0.01;
+    without_experts(balance, own_balance);
+    ignored(balance, mixture && own_balance, balanced_by_loss,
+            "no effect with expert_routing_type sinkhorn");
   }
 
   sdk::Config node_;

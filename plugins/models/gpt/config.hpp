@@ -18,6 +18,9 @@ enum class Activation { kGelu, kSilu, kRelu, kSquaredRelu };
 // way, so the first two are the same here.
 enum class MlpRecompute { kNone, kActivation, kActivationAndInput, kFull };
 
+// kTopK: the largest logits, balanced by a loss. kSinkhorn: the largest of a balanced matrix.
+enum class RoutingKind { kTopK, kSinkhorn };
+
 // Normal initial values, clamped; NaN: no clamp.
 struct Init {
   double deviation = 0;
@@ -56,7 +59,15 @@ struct GptConfig {
   bool query_key_norm = false;     // RMS norm of every head of queries and keys, before rotary
   MlpRecompute mlp_recompute = MlpRecompute::kNone;
   double hidden_dropout = 0;  // probability, in training
-  int64_t debug_level = 0;    // of the log of tensors inside blocks (layers/block_log.hpp)
+
+  int64_t experts = 1;  // of each MLP; the last shared_experts see every token
+  int64_t shared_experts = 0, experts_per_token = 1;
+  RoutingKind routing = RoutingKind::kTopK;
+  double router_balance_coefficient = 0.01, router_z_coefficient = 0;
+  double router_jitter = 0;  // half width of the factors of the router's logits, in training
+  int64_t routed_experts() const { return experts - shared_experts; }
+
+  int64_t debug_level = 0;  // of the log of tensors inside blocks (layers/block_log.hpp)
   bool debug_memory = false;
 
   int64_t vocabulary = 0, positions = 0;
@@ -71,10 +82,12 @@ struct GptConfig {
     return prediction_coefficients.empty() ? 1 : prediction_coefficients[size_t(distance - 1)];
   }
 
-  Init init_qkv, init_attention_output, init_mlp_1, init_mlp_2, init_embedding;
+  Init init_all, init_qkv, init_attention_output, init_mlp_1, init_mlp_2, init_embedding;
   bool random_bias = false;
   bool full_precision_residual = false;  // hidden states between layers are float32
-  double mlp_scale, attention_scale, embeddings_scale, output_scale, norm_scale;
+  std::vector<double> mlp_scales{std::numeric_limits<double>::quiet_NaN()};  // 1, or by expert
+  double router_scale, attention_scale, embeddings_scale, output_scale, norm_scale;
+  double mlp_scale() const { return mlp_scales[0]; }  // without experts
 
   int64_t query_width() const { return heads * head_width; }
   int64_t key_value_width() const { return 2 * groups * head_width; }  // keys, then values

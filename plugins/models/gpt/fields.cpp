@@ -179,8 +179,9 @@ void declare_transformer(const sdk::Sink& sink) {
   sink.field(real(at + "expert_auxiliary_loss_coefficient", "0.01", 0, 0,
                   "Weight of the load balancing loss."));
   sink.field(real(at + "expert_z_loss_coefficient", "0.0", 0, 0, "Weight of the router's z-loss."));
-  sink.field(
-      real(at + "moe_jitter_eps", "0.0", 0, 0, "Half width of the noise on the router's input."));
+  sink.field(real(
+      at + "moe_jitter_eps", "0.0", 0, 0,
+      "In training the router's logits are multiplied by numbers between 1 - this and 1 + this."));
   sink.field(base(at + "mlp_lr_scale", FASTLLM_F64_LIST, "[null]", kNullable, 0,
                   "Learning-rate scale of both MLP layers, one for all or one per expert; null: "
                   "the optimizer's; 0 freezes."));

@@ -62,6 +62,10 @@ class TensorRegion {
 
   // From outside to all tokens, for a layer of which each rank has some outputs.
   at::Tensor enter(const at::Tensor& x) const { return split_ ? ranks_.gathered(x) : x; }
+  // Of all tokens' rows those of the tokens outside: a view.
+  at::Tensor own_tokens(const at::Tensor& all) const { return split_ ? ranks_.own_rows(all) : all; }
+  // What each rank has a part of, for all tokens, becomes the sum on all ranks.
+  void sum(const at::Tensor& parts) const { ranks_.sum(parts); }
   // Each rank's part of a sum, for all tokens, becomes the sum outside: memory to put the parts in,
   // then the sum, in `y`.
   at::Tensor parts(const at::Tensor& y) const;

@@ -75,7 +75,7 @@ TEST(FindNonFinite, ARankWithoutItPointsToTheOthers) {
     if (rank == 0) rig.model.poison = {3, false, 1, 1, 1};
     told[rank] = find_non_finite(rig.workspace, rig.input);
   });
-  EXPECT_THAT(told[0], HasSubstr("The first that is not finite: output hidden of layer block_1"));
+  EXPECT_THAT(told[0], HasSubstr("The first on this rank that is not finite: output hidden of layer block_1"));
   EXPECT_EQ(told[1], "What is not finite began on another rank; see what it says.");
 }
 

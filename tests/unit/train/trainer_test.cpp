@@ -406,7 +406,7 @@ TEST_F(TrainerTest, AConstantScaleChangesNothingElse) {
   ASSERT_EQ(scaled.size(), plain.size());
   auto numbers = [](const std::string& line) {  // norm and losses
     const size_t norm = line.find("grad norm"), skipped = line.find("skipped");
-    return line.substr(norm, skipped - norm) + line.substr(line.find("| energy"));
+    return line.substr(norm, skipped - norm) + line.substr(line.find("| loss: "));
   };
   for (size_t i = 0; i < plain.size(); ++i) {
     EXPECT_EQ(numbers(scaled[i]), numbers(plain[i]));
@@ -467,7 +467,7 @@ TEST_F(TrainerTest, ASkippedUpdateChangesNothing) {
   model.poison = {3, false, 2, 2, 0};
   run();
   const std::string after = lines("PhaseType.test @").at(1);
-  const auto loss = [](const std::string& line) { return line.substr(line.find("energy: ")); };
+  const auto loss = [](const std::string& line) { return line.substr(line.find("| loss: ")); };
   EXPECT_EQ(loss(after), loss(before));
 }
 
@@ -504,7 +504,7 @@ TEST_F(TrainerTest, WithoutUpdatesNothingMoves) {
   settings.training.train_iters = 5;
   run();
   const auto found = lines("PhaseType.test @");
-  const auto loss = [](const std::string& line) { return line.substr(line.find("energy: ")); };
+  const auto loss = [](const std::string& line) { return line.substr(line.find("| loss: ")); };
   EXPECT_EQ(loss(found.at(0)), loss(found.at(1)));
   EXPECT_THAT(lines("PhaseType.training @").back(),
               HasSubstr("grad norm: nan | skipped iterations:   0"));

@@ -54,13 +54,13 @@ TEST_F(UpdateTest, AGoodStepMovesTheWeights) {
   EXPECT_EQ(updater->take_skipped() + updater->take_nan() + updater->diverged_at(), 0);
 }
 
-// The model defines "energy" first, a loss of its blocks; "loss" is the one over labels.
+// The model defines "energy" first, a loss of its blocks; "loss" is the one over labels, and is shown first.
 TEST_F(UpdateTest, BoundsAreForTheLossOverLabelsAlone) {
   start();
   take(1);
   const double loss = output.losses.at("loss"), energy = output.losses.at("energy");
   ASSERT_GT(energy, 0.1);
-  EXPECT_EQ(step->workspace.loss_names, (std::vector<std::string>{"energy", "loss"}));
+  EXPECT_EQ(step->workspace.loss_names, (std::vector<std::string>{"loss", "energy"}));
   settings.training.divergence.loss_threshold = loss + energy / 2;
   start();
   EXPECT_TRUE(take(1));

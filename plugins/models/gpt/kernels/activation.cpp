@@ -66,6 +66,34 @@ FASTLLM_INLINE void backward_row(bool gated, int64_t width, float* __restrict pr
   }
 }
 
+template <Activation kind>
+FASTLLM_INLINE float scored_backward_row(bool gated, int64_t width, float score,
+                                         float* __restrict pre, float* __restrict d_out) {
+  float d_score = 0;
+  if (gated) {
+    float* __restrict up = pre + width;
+#pragma omp simd reduction(+ : d_score)
+    for (int64_t i = 0; i < width; ++i) {
+      const Value gate = activate<kind>(pre[i]);
+      const float d = d_out[i], u = up[i];
+      d_score += d * (gate.f * u);
+      d_out[i] = score * (gate.f * u);
+      pre[i] = score * d * u * gate.derivative;
+      up[i] = score * d * gate.f;
+    }
+  } else {
+#pragma omp simd reduction(+ : d_score)
+    for (int64_t i = 0; i < width; ++i) {
+      const Value value = activate<kind>(pre[i]);
+      const float d = d_out[i];
+      d_score += d * value.f;
+      d_out[i] = score * value.f;
+      pre[i] = score * d * value.derivative;
+    }
+  }
+  return d_score;
+}
+
 FASTLLM_KERNEL void forward_rows(Activation kind, bool gated, int64_t rows, int64_t width,
                                  const float* pre, float* out) {
   const int64_t stride = gated ? 2 * width : width;
@@ -108,6 +136,32 @@ FASTLLM_KERNEL void backward_rows(Activation kind, bool gated, int64_t rows, int
   }
 }
 
+FASTLLM_KERNEL void scored_backward_rows(Activation kind, bool gated, int64_t rows, int64_t width,
+                                         const float* scores, float* pre, float* d_out,
+                                         float* d_scores) {
+  const int64_t stride = gated ? 2 * width : width;
+  for (int64_t row = 0; row < rows; ++row, pre += stride, d_out += width) {
+    switch (kind) {
+      case Activation::kGelu:
+        d_scores[row] =
+            scored_backward_row<Activation::kGelu>(gated, width, scores[row], pre, d_out);
+        break;
+      case Activation::kSilu:
+        d_scores[row] =
+            scored_backward_row<Activation::kSilu>(gated, width, scores[row], pre, d_out);
+        break;
+      case Activation::kRelu:
+        d_scores[row] =
+            scored_backward_row<Activation::kRelu>(gated, width, scores[row], pre, d_out);
+        break;
+      case Activation::kSquaredRelu:
+        d_scores[row] =
+            scored_backward_row<Activation::kSquaredRelu>(gated, width, scores[row], pre, d_out);
+        break;
+    }
+  }
+}
+
 }  // namespace
 
 void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width, const float* pre,
@@ -123,6 +177,15 @@ void activation_backward(Activation kind, bool gated, int64_t rows, int64_t widt
   const int64_t stride = gated ? 2 * width : width;
   at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
     backward_rows(kind, gated, end - begin, width, pre + begin * stride, d_out + begin * width);
+  });
+}
+
+void scored_activation_backward(Activation kind, bool gated, int64_t rows, int64_t width,
+                                const float* scores, float* pre, float* d_out, float* d_scores) {
+  const int64_t stride = gated ? 2 * width : width;
+  at::parallel_for(0, rows, kRowGrain, [&](int64_t begin, int64_t end) {
+    scored_backward_rows(kind, gated, end - begin, width, scores + begin, pre + begin * stride,
+                         d_out + begin * width, d_scores + begin);
   });
 }
 

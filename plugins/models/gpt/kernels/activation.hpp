@@ -17,4 +17,10 @@ void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width
 void activation_backward(Activation kind, bool gated, int64_t rows, int64_t width, float* pre,
                          float* d_out);
 
+// The same for rows that count with a score each: out = score * f(pre) is what the next weight's
+// gradient needs, and pre becomes the gradient of the sum of score * f(pre) * d_out. d_scores [rows]:
+// that of the scores, written.
+void scored_activation_backward(Activation kind, bool gated, int64_t rows, int64_t width,
+                                const float* scores, float* pre, float* d_out, float* d_scores);
+
 }  // namespace fastllm::gpt

@@ -24,7 +24,13 @@ FASTLLM_INLINE uint64_t mix_bits(uint64_t x) {
 constexpr uint64_t kGoldenGamma = 0x9E3779B97F4A7C15u;
 
 // What a layer draws numbers for. Each has a stream of its own in every call.
-enum class RandomUse : uint64_t { kAttention = 1, kAttentionOutput, kMlpOutput, kEmbedding };
+enum class RandomUse : uint64_t {
+  kAttention = 1,
+  kAttentionOutput,
+  kMlpOutput,
+  kEmbedding,
+  kRouter
+};
 
 // The key of one use in one call; seed and offset are the call's (model.h).
 inline uint64_t stream_key(uint64_t seed, uint64_t offset, RandomUse use) {

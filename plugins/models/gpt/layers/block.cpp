@@ -13,6 +13,8 @@ struct BlockSaved : sdk::Saved {
   NormSaved norm_1, norm_2;
   AttentionSaved attention;
   MlpSaved mlp;
+  ExpertsSaved experts;
+  at::Tensor& mlp_input(bool has_experts) { return has_experts ? experts.router.input : mlp.input; }
 };
 
 }  // namespace
@@ -27,7 +29,19 @@ Block::Block(const GptConfig& config, const std::string& prefix, int64_t number,
       norm_1_(parameters, config, prefix + ".norm_1"),
       norm_2_(parameters, config, prefix + ".norm_2"),
       attention_(parameters, config, prefix + ".self_attn", window_, rotary),
-      mlp_(parameters, config, prefix + ".mlp") {}
+      mlp_(config.experts > 1 ? std::optional<Mlp>() : Mlp(parameters, config, prefix + ".mlp")),
+      experts_(config.experts > 1 ? MixtureOfExperts(parameters, config, prefix + ".mlp")
+                                  : std::optional<MixtureOfExperts>()),
+      losses_(router_losses()) {}
+
+std::vector<Block::Loss> Block::router_losses() const {
+  std::vector<Loss> losses;
+  if (experts_ && experts_->router().has_balance_loss())
+    losses.push_back({"load_balancing_loss", &RouterLosses::balance});
+  if (experts_ && experts_->router().has_z_loss())
+    losses.push_back({"router_z_loss", &RouterLosses::z});
+  return losses;
+}
 
 void Block::describe_ports(const sdk::Sink& sink) const {
   sink.input(hidden_port(config_.hidden, config_.full_precision_residual));
@@ -36,12 +50,30 @@ void Block::describe_ports(const sdk::Sink& sink) const {
   auto hidden = hidden_port(config_.hidden, config_.full_precision_residual);
   hidden.name = output_;
   sink.output(hidden);
+  for (const Loss& loss : losses_)
+    sink.output(
+        {.name = loss.name, .shape = {}, .flags = FASTLLM_PORT_LOSS, .dtype = sdk::kFloat32});
 }
 
 void Block::join(const Parallel& parallel) {
   Layer::join(parallel);
   attention_.join(parallel.tensor);
-  mlp_.join(parallel.tensor);
+  if (mlp_) mlp_->join(parallel.tensor);
+  if (experts_) experts_->join(parallel);
+}
+
+void Block::mlp_no_gradient(const Gradients& gradients) const {
+  if (mlp_) mlp_->no_gradient(gradients);
+  if (experts_) experts_->no_gradient(gradients);
+}
+
+RouterLosses Block::loss_gradients(const Tensors& d_outputs) const {
+  RouterLosses result;
+  for (size_t i = 0; i < losses_.size(); ++i) {
+    const at::Tensor& d_loss = d_outputs[i + 1];
+    if (d_loss.defined()) result.*losses_[i].value = *d_loss.const_data_ptr<float>();
+  }
+  return result;
 }
 
 AttentionContext Block::attention_context(const sdk::Call& call, const TensorRegion& region,
@@ -80,8 +112,17 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
   }
   const at::Tensor normed = empty_as(x);
   norm_2_.forward(mid, normed, saved ? &saved->norm_2 : nullptr);
-  mlp_.forward(region, normed, mid, dropout(RandomUse::kMlpOutput), y,
-               saved ? &saved->mlp : nullptr);
+  const Dropout mlp_dropout = dropout(RandomUse::kMlpOutput);
+  if (mlp_) {
+    mlp_->forward(region, normed, mid, mlp_dropout, y, saved ? &saved->mlp : nullptr);
+  } else {
+    RouterLosses losses;
+    experts_->forward(region, normed, mid, mlp_dropout,
+                      router_noise(config_, call, region.all_tokens(x.size(0))), !call.evaluation(),
+                      y, losses, saved ? &saved->experts : nullptr);
+    for (size_t i = 0; i < losses_.size(); ++i)
+      *outputs[i + 1].mutable_data_ptr<float>() = float(losses.*losses_[i].value);
+  }
   log_("norm_2 output", normed);
   log_("mlp output", y);
   if (saved) {
@@ -95,12 +136,14 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
                      const Tensors& d_inputs) {
   auto& saved = static_cast<BlockSaved&>(kept);
   const Gradients gradients(parameters, call);
-  if (!d_outputs[0].defined()) {
+  const RouterLosses d_losses = loss_gradients(d_outputs);
+  const bool no_loss = d_losses.balance == 0 && d_losses.z == 0;
+  if (!d_outputs[0].defined() && no_loss) {
     if (d_inputs[0].defined()) d_inputs[0].zero_();
     norm_1_.no_gradient(gradients);
     norm_2_.no_gradient(gradients);
     attention_.no_gradient(gradients);
-    mlp_.no_gradient(gradients);
+    mlp_no_gradient(gradients);
     return;
   }
   const bool need_x = d_inputs[0].defined();
@@ -109,17 +152,22 @@ void Block::backward(const sdk::Call& call, sdk::Saved& kept, const Tensors& d_o
   const bool need_normed_2 = need_mid || norm_2_.trainable();
 
   const TensorRegion region = tensor_region(call);
-  const at::Tensor dy = flat(d_outputs[0]);
+  const at::Tensor dy = d_outputs[0].defined() ? flat(d_outputs[0]) : empty_as(saved.mid).zero_();
   const auto maybe = [&](bool needed) { return needed ? empty_as(dy) : at::Tensor(); };
   const at::Tensor d_normed_2 = maybe(need_normed_2);
-  if (mlp_.needs_input() && !saved.mlp.input.defined()) {
-    saved.mlp.input = empty_as(dy);
-    norm_2_.forward(saved.mid, saved.mlp.input, nullptr);
+  at::Tensor& mlp_input = saved.mlp_input(experts_.has_value());
+  if (mlp_needs_input() && !mlp_input.defined()) {
+    mlp_input = empty_as(dy);
+    norm_2_.forward(saved.mid, mlp_input, nullptr);
   }
-  mlp_.backward(region, gradients, saved.mlp, dy, d_normed_2);
+  if (mlp_)
+    mlp_->backward(region, gradients, saved.mlp, dy, d_normed_2);
+  else
+    experts_->backward(region, gradients, saved.experts, dy, d_losses, d_normed_2);
   log_("gradient of mlp output", dy);
   log_("gradient of norm_2 output", d_normed_2);
   saved.mlp = {};
+  saved.experts = {};
   if (!need_normed_2) return;
   const at::Tensor d_mid = maybe(need_mid);
   norm_2_.backward(gradients, saved.mid, saved.norm_2, d_normed_2, dy, d_mid);
@@ -137,7 +185,9 @@ sdk::Flops Block::flops(int64_t batch, int64_t sequence) const {
   const double tokens = double(batch) * double(sequence);
   const double projections =
       2 * double(config_.heads + config_.groups) * double(config_.head_width);
-  const double mlp = double(config_.gated ? 3 : 2) * double(config_.ffn);
+  // As is the custom, of experts those that a token is routed to (docs/compatibility.md).
+  const double mlp =
+      double(config_.experts_per_token) * double(config_.gated ? 3 : 2) * double(config_.ffn);
   // Scores and values are two products of which the causal half is needed, or what lies in the
   // window.
   const double length = double(sequence);

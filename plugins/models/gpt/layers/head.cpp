@@ -32,7 +32,9 @@ struct HeadSaved : sdk::Saved {
 
 // Declared so; what is bound may freeze more.
 bool frozen_below(const GptConfig& c) {
-  const bool blocks = c.attention_scale == 0 && c.mlp_scale == 0;
+  const bool experts = c.experts == 1 || c.router_scale == 0;
+  const bool mlp = std::ranges::all_of(c.mlp_scales, [](double scale) { return scale == 0; });
+  const bool blocks = c.attention_scale == 0 && mlp && experts;
   return c.embeddings_scale == 0 && c.norm_scale == 0 && (c.layers == 0 || blocks);
 }
 

@@ -14,21 +14,21 @@ Linear make_layer_1(Parameters& parameters, const GptConfig& c, const std::strin
     parameter.shard_group = "tensor";
     parameter.shard_blocks = blocks;
   };
-  auto matrix = weight(prefix + ".weight", {blocks * c.ffn, c.hidden}, c.init_mlp_1, c.mlp_scale);
+  auto matrix = weight(prefix + ".weight", {blocks * c.ffn, c.hidden}, c.init_mlp_1, c.mlp_scale());
   divide(matrix);
   std::optional<sdk::Parameter> offset;
   if (c.bias_mlp) {
-    offset = bias(prefix + ".bias", blocks * c.ffn, c.init_mlp_1, c.random_bias, c.mlp_scale);
+    offset = bias(prefix + ".bias", blocks * c.ffn, c.init_mlp_1, c.random_bias, c.mlp_scale());
     divide(*offset);
   }
   return Linear(parameters, std::move(matrix), std::move(offset));
 }
 Linear make_layer_2(Parameters& parameters, const GptConfig& c, const std::string& prefix) {
-  auto matrix = weight(prefix + ".weight", {c.ffn, c.hidden}, c.init_mlp_2, c.mlp_scale);
+  auto matrix = weight(prefix + ".weight", {c.ffn, c.hidden}, c.init_mlp_2, c.mlp_scale());
   matrix.shard_group = "tensor";
   std::optional<sdk::Parameter> offset;
   if (c.bias_mlp) {
-    offset = bias(prefix + ".bias", c.hidden, c.init_mlp_2, c.random_bias, c.mlp_scale);
+    offset = bias(prefix + ".bias", c.hidden, c.init_mlp_2, c.random_bias, c.mlp_scale());
     offset->flags |= FASTLLM_PARAM_PARTIAL;
   }
   return Linear(parameters, std::move(matrix), std::move(offset), true);

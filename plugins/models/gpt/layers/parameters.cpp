@@ -101,6 +101,22 @@ void Gradients::product(int index, const at::Tensor& left, const at::Tensor& rig
   gpt::product(left.t(), right, !overwrites(index), parameters_.gradient(index), scale);
 }
 
+at::Tensor Gradients::chunk_of(int index, int64_t chunk, int64_t chunks) const {
+  const at::Tensor& gradient = parameters_.gradient(index);
+  const int64_t rows = gradient.size(0) / chunks;
+  return gradient.narrow(0, chunk * rows, rows);
+}
+
+void Gradients::chunk_product(int index, int64_t chunk, int64_t chunks, const at::Tensor& left,
+                              const at::Tensor& right) const {
+  if (wanted(index))
+    gpt::product(left.t(), right, !overwrites(index), chunk_of(index, chunk, chunks));
+}
+
+void Gradients::no_chunk(int index, int64_t chunk, int64_t chunks) const {
+  if (wanted(index) && overwrites(index)) chunk_of(index, chunk, chunks).zero_();
+}
+
 void Gradients::scaled(int index, const at::Tensor& values, double scale) const {
   if (!wanted(index)) return;
   at::Tensor gradient = parameters_.gradient(index);

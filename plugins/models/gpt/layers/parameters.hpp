@@ -57,6 +57,10 @@ class Gradients {
   // gradient (=|+=) scale * left^T right, straight into the host's buffer. left [T, m], right [T,
   // n], gradient [m, n].
   void product(int index, const at::Tensor& left, const at::Tensor& right, double scale = 1) const;
+  // The same for one of so many equal chunks of dimension 0; each chunk once in a call.
+  void chunk_product(int index, int64_t chunk, int64_t chunks, const at::Tensor& left,
+                     const at::Tensor& right) const;
+  void no_chunk(int index, int64_t chunk, int64_t chunks) const;
   // gradient (=|+=) scale * values, of the same shape.
   void scaled(int index, const at::Tensor& values, double scale) const;
   // gradient (=|+=) sum over rows. rows [T, n] contiguous, gradient [n].
@@ -65,6 +69,8 @@ class Gradients {
   void none(int index) const;
 
  private:
+  at::Tensor chunk_of(int index, int64_t chunk, int64_t chunks) const;
+
   const Parameters& parameters_;
   const sdk::Call& call_;
 };
