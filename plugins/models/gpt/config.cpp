@@ -319,8 +319,12 @@ class Reader {
       config_.experts = 1;
       return;
     }
-    if (config_.shared_experts > config_.experts ||
-        config_.experts_per_token > config_.experts - config_.shared_experts) {
+    if (config_.shared_experts >= config_.experts) {
+      problem(shared, "expected less than num_experts (" + std::to_string(config_.experts) +
+                          "), found " + std::to_string(config_.shared_experts));
+      config_.shared_experts = 0;
+    }
+    if (config_.experts_per_token > config_.experts - config_.shared_experts) {
       problem(chosen,
               "expected num_experts_per_token and num_shared_experts to be together at most "
               "num_experts (" +
