@@ -3,6 +3,7 @@
 
 What is expected comes from tests/fixtures/memory_table.py, which computes it from the rules alone.
 """
+import dataclasses
 import re
 import unittest
 
@@ -20,6 +21,8 @@ LLAMA_ARGUMENTS = [
 ]
 
 
+MIXTURE = dataclasses.replace(LLAMA, num_experts=4, num_shared_experts=1)
+MIXTURE_ARGUMENTS = [*LLAMA_ARGUMENTS, TRANSFORMER + "num_experts=4", TRANSFORMER + "num_shared_experts=1"]
 KINDS = ("mlp", "attention", "embeddings", "output", "norm")
 
 
@@ -62,6 +65,14 @@ class Memory(HostTest):
         for kind in KINDS:
             with self.subTest(kind):
                 self.check([*LLAMA_ARGUMENTS, frozen(kind)], LLAMA, frozen={kind})
+
+    def test_experts(self):
+        self.check(MIXTURE_ARGUMENTS, MIXTURE)
+        for kinds in (("mlp",), ("router",), ("mlp", "attention"), ("mlp", "router")):
+            with self.subTest(kinds):
+                self.check([*MIXTURE_ARGUMENTS, *map(frozen, kinds)], MIXTURE, frozen=set(kinds))
+        # Some experts alone are frozen: their memory stays that of trainable ones.
+        self.check([*MIXTURE_ARGUMENTS, TRANSFORMER + "mlp_lr_scale=[0,0,0,1]"], MIXTURE)
 
     def test_everything_frozen(self):
         self.check([*LLAMA_ARGUMENTS, *map(frozen, KINDS)], LLAMA, frozen=set(KINDS))

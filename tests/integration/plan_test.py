@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """What `fastllm-host plan` foretells: memory as runs allocate it and as tests/fixtures/memory_table.py has it, checkpoints as they are
 written, and a large model on many ranks at once."""
+import dataclasses
 import json
 import re
 import shutil
@@ -19,6 +20,9 @@ LLAMA_ARGUMENTS = [
     TRANSFORMER + "ffn_hidden_size=40", TRANSFORMER + "gated=true", TRANSFORMER + "add_linear_biases=false",
     TRANSFORMER + "normalization.type=rms_norm", TRANSFORMER + "rotary.type=default",
 ]
+MIXTURE = dataclasses.replace(LLAMA, num_experts=4, num_shared_experts=1)
+MIXTURE_ARGUMENTS = [*LLAMA_ARGUMENTS, TRANSFORMER + "num_experts=4", TRANSFORMER + "num_shared_experts=1",
+                     TRANSFORMER + "num_experts_per_token=2"]
 TIED = Model(3, 24, 4, 4, None, None, 64, max_position_embeddings=40)
 TIED_ARGUMENTS = [
     "model.base_model.vocab_size=64", "model.base_model.max_position_embeddings=40", TRANSFORMER + "num_layers=3",
@@ -59,12 +63,12 @@ class Plan(HostTest):
     def test_memory_is_what_the_rules_say(self):
         cases = [dict(dp=d, zero=z) for d in (1, 2, 4) for z in (1, 2, 3)]
         cases += [dict(tp=2), dict(tp=4, dp=2, zero=3), dict(pp=2), dict(pp=3, dp=2, zero=2), dict(tp=2, pp=2, dp=4, zero=3)]
-        ways = [(LLAMA_ARGUMENTS, LLAMA, None), (TIED_ARGUMENTS, TIED, "mlp"), (LLAMA_ARGUMENTS, LLAMA, "embeddings"),
-                (TIED_ARGUMENTS, TIED, None)]
+        ways = [(LLAMA_ARGUMENTS, LLAMA, None), (TIED_ARGUMENTS, TIED, "mlp"), (MIXTURE_ARGUMENTS, MIXTURE, "router"),
+                (LLAMA_ARGUMENTS, LLAMA, "embeddings"), (TIED_ARGUMENTS, TIED, None), (MIXTURE_ARGUMENTS, MIXTURE, "mlp")]
         for number, case in enumerate(cases):
-            for arguments, model, frozen in (ways[:2], ways[2:])[number % 2]:
+            for arguments, model, frozen in (ways[:3], ways[3:])[number % 2]:
                 scale = [] if frozen is None else [f"{TRANSFORMER}{frozen}_lr_scale={'[0]' if frozen == 'mlp' else 0}"]
-                with self.subTest(frozen=frozen, tied=model is TIED, **case):
+                with self.subTest(frozen=frozen, tied=model is TIED, experts=model.num_experts, **case):
                     self.check_memory([*arguments, *scale], model, frozen={frozen} - {None}, training_dtype="bfloat16", **case)
 
     def test_a_run_allocates_and_writes_what_was_planned(self):
