@@ -267,7 +267,7 @@ TEST(GptExperts, AreLikeAutogradInAnOrdinarySizeWithIdleExperts) {
   rig.x = rig.x.abs();
   rig.weights[2].narrow(0, 4, 1).fill_(-5);  // nobody's choice
   expect_like_autograd(rig);
-  const auto idle = rig.run().saved.rows;
+  const auto idle = rig.run().saved.order;
   EXPECT_EQ(idle.ends[4], idle.ends[5]);
   EXPECT_EQ(rig.gradients[0].narrow(0, 4 * 512, 512).abs().max().item<float>(), 0);
 }

@@ -1,4 +1,4 @@
-// Rows of one expert lie together (kernels/expert_rows.hpp), so each expert is two products, and all
+// Rows of one expert lie together (layers/expert_order.hpp), so each expert is two products, and all
 // share one pass of the activation. A score multiplies what an expert gives; its gradient is the
 // product of the expert's output with the incoming one, taken before the second weight: <f W, g> = <f,
 // g W^T>, whose factors the activation's backward has at hand. So no output of an expert is kept.
@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "kernels/activation.hpp"
+#include "kernels/expert_rows.hpp"
 #include "layers/product.hpp"
 
 namespace fastllm::gpt {
@@ -47,24 +48,24 @@ void MixtureOfExperts::join(const Parallel& parallel) {
   router_.join(parallel.sequence_data);
 }
 
-MixtureOfExperts::Span MixtureOfExperts::span(const ExpertRows& rows, int64_t expert,
+MixtureOfExperts::Span MixtureOfExperts::span(const ExpertOrder& order, int64_t expert,
                                               int64_t tokens) const {
   const int64_t routed = config_.routed_experts();
-  if (expert >= routed) return {rows.ends.back() + (expert - routed) * tokens, tokens};
-  const int64_t begin = rows.ends[size_t(expert)];
-  return {begin, rows.ends[size_t(expert) + 1] - begin};
+  if (expert >= routed) return {order.count() + (expert - routed) * tokens, tokens};
+  const int64_t begin = order.ends[size_t(expert)];
+  return {begin, order.ends[size_t(expert) + 1] - begin};
 }
 
-at::Tensor MixtureOfExperts::rows_of(const ExpertRows& rows, int64_t expert,
+at::Tensor MixtureOfExperts::rows_of(const ExpertOrder& order, int64_t expert,
                                      const at::Tensor& routed, const at::Tensor& all) const {
   if (expert >= config_.routed_experts()) return all;
-  const Span s = span(rows, expert, 0);
+  const Span s = span(order, expert, 0);
   return routed.narrow(0, s.begin, s.count);
 }
 
-at::Tensor MixtureOfExperts::gathered(const ExpertRows& rows, const at::Tensor& all) const {
-  const at::Tensor result = empty({rows.ends.back(), all.size(1)});
-  gather_rows(rows, all.size(1), read(all), write(result));
+at::Tensor MixtureOfExperts::gathered(const ExpertOrder& order, const at::Tensor& all) const {
+  const at::Tensor result = empty({order.count(), all.size(1)});
+  gather_expert_rows(order.count(), all.size(1), order.tokens.data(), read(all), write(result));
   return result;
 }
 
@@ -74,12 +75,12 @@ at::Tensor MixtureOfExperts::matrix(int index, int64_t expert) const {
   return whole.narrow(0, expert * rows, rows);
 }
 
-void MixtureOfExperts::first_products(const ExpertRows& rows, const at::Tensor& routed,
+void MixtureOfExperts::first_products(const ExpertOrder& order, const at::Tensor& routed,
                                       const at::Tensor& all, const at::Tensor& pre) const {
   for (int64_t e = 0; e < config_.experts; ++e) {
-    const Span s = span(rows, e, all.size(0));
+    const Span s = span(order, e, all.size(0));
     if (s.count == 0) continue;
-    product(rows_of(rows, e, routed, all), matrix(layer_1_, e).t(), false,
+    product(rows_of(order, e, routed, all), matrix(layer_1_, e).t(), false,
             pre.narrow(0, s.begin, s.count));
   }
 }
@@ -92,27 +93,28 @@ void MixtureOfExperts::forward(const TensorRegion& region, const at::Tensor& x,
   router_.forward(region, x, noise, training, routing, losses);
   const at::Tensor all = region.enter(x);
   const int64_t tokens = all.size(0), routed_experts = config_.routed_experts();
-  ExpertRows rows = sort_by_expert(tokens, config_.experts_per_token, routed_experts,
-                                   routing.routes.index.data());
-  const int64_t count = rows.ends.back() + config_.shared_experts * tokens;
-  at::Tensor routed = gathered(rows, all);
+  ExpertOrder order = sort_by_expert(tokens, config_.experts_per_token, routed_experts,
+                                     routing.routes.index.data());
+  const int64_t count = order.count() + config_.shared_experts * tokens;
+  at::Tensor routed = gathered(order, all);
   const at::Tensor pre = empty({count, width()}), out = empty({count, ffn_});
-  first_products(rows, routed, all, pre);
+  first_products(order, routed, all, pre);
   activation_forward(config_.activation, config_.gated, count, ffn_, read(pre), write(out));
 
   // The inputs' rows are used up: their memory takes the outputs.
   for (int64_t e = 0; e < routed_experts; ++e) {
-    const Span s = span(rows, e, tokens);
+    const Span s = span(order, e, tokens);
     if (s.count > 0)
       product(out.narrow(0, s.begin, s.count), matrix(layer_2_, e), false,
               routed.narrow(0, s.begin, s.count));
   }
   const bool direct = !region.divided() && !dropout.active();  // sums begin with the residual
   const at::Tensor parts = region.parts(y);
-  combine_rows(rows, tokens, config_.hidden, read(routed), read(routing.routes.scores),
-               direct ? read(residual) : nullptr, write(parts));
+  combine_expert_rows({tokens, config_.experts_per_token, order.rows.data()}, config_.hidden,
+                      read(routed), read(routing.routes.scores), direct ? read(residual) : nullptr,
+                      write(parts));
   for (int64_t e = routed_experts; e < config_.experts; ++e) {
-    const Span s = span(rows, e, tokens);
+    const Span s = span(order, e, tokens);
     product(out.narrow(0, s.begin, s.count), matrix(layer_2_, e), true, parts);
   }
   if (!direct) {
@@ -126,7 +128,7 @@ void MixtureOfExperts::forward(const TensorRegion& region, const at::Tensor& x,
   routing.input =
       needs_input() && config_.mlp_recompute < MlpRecompute::kActivationAndInput ? x : at::Tensor();
   *saved = {.router = std::move(routing),
-            .rows = std::move(rows),
+            .order = std::move(order),
             .noise = noise,
             .pre = config_.mlp_recompute == MlpRecompute::kFull ? at::Tensor() : pre,
             .dropout = dropout};
@@ -145,41 +147,41 @@ void MixtureOfExperts::backward(const TensorRegion& region, const Gradients& gra
                                 ExpertsSaved& saved, const at::Tensor& dy,
                                 const RouterLosses& d_losses, const at::Tensor& dx) const {
   if (!dx.defined() && !trainable()) return;
-  const ExpertRows& rows = saved.rows;
+  const ExpertOrder& order = saved.order;
   const at::Tensor all = region.enter(branch_gradient(saved.dropout, dy));
   const int64_t tokens = all.size(0), experts = config_.experts;
-  const int64_t routed_rows = rows.ends.back();
+  const int64_t routed_rows = order.count();
   const bool first = parameters_.trainable(layer_1_);
   at::Tensor all_input, routed_input;  // needed for the first weight, or to make pre again
   if (first || !saved.pre.defined()) {
     all_input = region.enter(saved.router.input);
-    routed_input = gathered(rows, all_input);
+    routed_input = gathered(order, all_input);
   }
   if (!saved.pre.defined()) {
     saved.pre = empty({routed_rows + config_.shared_experts * tokens, width()});
-    first_products(rows, routed_input, all_input, saved.pre);
+    first_products(order, routed_input, all_input, saved.pre);
   }
   const at::Tensor& pre = saved.pre;
-  at::Tensor routed = gathered(rows, all);
+  at::Tensor routed = gathered(order, all);
   const at::Tensor out = empty({pre.size(0), ffn_});  // first its gradient, then its scored output
   for (int64_t e = 0; e < experts; ++e) {
-    const Span s = span(rows, e, tokens);
+    const Span s = span(order, e, tokens);
     if (s.count > 0)
-      product(rows_of(rows, e, routed, all), matrix(layer_2_, e).t(), false,
+      product(rows_of(order, e, routed, all), matrix(layer_2_, e).t(), false,
               out.narrow(0, s.begin, s.count));
   }
 
   // The scores by row, and their gradients from rows back to choices.
   const at::Tensor& scores = saved.router.routes.scores;
   const at::Tensor row_scores = empty({routed_rows}), d_row_scores = empty({routed_rows});
-  for (size_t j = 0; j < rows.rows.size(); ++j) write(row_scores)[rows.rows[j]] = read(scores)[j];
+  for (size_t j = 0; j < order.rows.size(); ++j) write(row_scores)[order.rows[j]] = read(scores)[j];
   scored_activation_backward(config_.activation, config_.gated, routed_rows, ffn_, read(row_scores),
                              write(pre), write(out), write(d_row_scores));
   activation_backward(config_.activation, config_.gated, pre.size(0) - routed_rows, ffn_,
                       write(pre) + routed_rows * width(), write(out) + routed_rows * ffn_);
 
   for (int64_t e = 0; e < experts; ++e) {
-    const Span s = span(rows, e, tokens);
+    const Span s = span(order, e, tokens);
     const bool wanted = !frozen_[size_t(e)] && s.count > 0;
     const auto none = [&](int index) { gradients.no_chunk(index, e, experts); };
     if (!wanted) {
@@ -188,23 +190,24 @@ void MixtureOfExperts::backward(const TensorRegion& region, const Gradients& gra
       continue;
     }
     gradients.chunk_product(layer_2_, e, experts, out.narrow(0, s.begin, s.count),
-                            rows_of(rows, e, routed, all));
+                            rows_of(order, e, routed, all));
     if (first)
       gradients.chunk_product(layer_1_, e, experts, pre.narrow(0, s.begin, s.count),
-                              rows_of(rows, e, routed_input, all_input));
+                              rows_of(order, e, routed_input, all_input));
   }
   if (dx.defined()) {
     // The outputs' gradients are used up: their memory takes the inputs'.
     for (int64_t e = 0; e < config_.routed_experts(); ++e) {
-      const Span s = span(rows, e, tokens);
+      const Span s = span(order, e, tokens);
       if (s.count > 0)
         product(pre.narrow(0, s.begin, s.count), matrix(layer_1_, e), false,
                 routed.narrow(0, s.begin, s.count));
     }
     const at::Tensor parts = region.parts(dx);
-    combine_rows(rows, tokens, config_.hidden, read(routed), nullptr, nullptr, write(parts));
+    combine_expert_rows({tokens, config_.experts_per_token, order.rows.data()}, config_.hidden,
+                        read(routed), nullptr, nullptr, write(parts));
     for (int64_t e = config_.routed_experts(); e < experts; ++e) {
-      const Span s = span(rows, e, tokens);
+      const Span s = span(order, e, tokens);
       product(pre.narrow(0, s.begin, s.count), matrix(layer_1_, e), true, parts);
     }
     region.leave(parts, dx);
@@ -212,8 +215,8 @@ void MixtureOfExperts::backward(const TensorRegion& region, const Gradients& gra
   at::Tensor d_scores;
   if (router_.wants_scores() && (dx.defined() || router_.trainable())) {
     d_scores = empty_as(scores);
-    for (size_t j = 0; j < rows.rows.size(); ++j)
-      write(d_scores)[j] = read(d_row_scores)[rows.rows[j]];
+    for (size_t j = 0; j < order.rows.size(); ++j)
+      write(d_scores)[j] = read(d_row_scores)[order.rows[j]];
     region.sum(d_scores);
   }
   router_.backward(region, gradients, saved.router, saved.noise, d_scores, d_losses, dx);

@@ -3,15 +3,15 @@
 // docs/compatibility.md; after Gale et al. 2022 ("MegaBlocks"), no token is dropped and none padded.
 #pragma once
 
-#include "kernels/expert_rows.hpp"
 #include "layers/dropout.hpp"
+#include "layers/expert_order.hpp"
 #include "layers/router.hpp"
 
 namespace fastllm::gpt {
 
 struct ExpertsSaved {
   RouterSaved router;
-  ExpertRows rows;  // of the routed experts; those of shared ones follow, token by token
+  ExpertOrder order;  // of the routed experts; those of shared ones follow, token by token
   at::Tensor noise;
   // Before the activation, [rows, ffn] or gated [rows, 2 ffn]; backward uses it up. Undefined: made
   // again.
@@ -49,13 +49,13 @@ class MixtureOfExperts {
   struct Span {
     int64_t begin, count;
   };
-  Span span(const ExpertRows& rows, int64_t expert, int64_t tokens) const;
+  Span span(const ExpertOrder& order, int64_t expert, int64_t tokens) const;
   // The expert's rows of values by routed row, or those of all tokens if it is shared.
-  at::Tensor rows_of(const ExpertRows& rows, int64_t expert, const at::Tensor& routed,
+  at::Tensor rows_of(const ExpertOrder& order, int64_t expert, const at::Tensor& routed,
                      const at::Tensor& all) const;
-  at::Tensor gathered(const ExpertRows& rows, const at::Tensor& all) const;
+  at::Tensor gathered(const ExpertOrder& order, const at::Tensor& all) const;
   at::Tensor matrix(int index, int64_t expert) const;  // an expert's part of a weight
-  void first_products(const ExpertRows& rows, const at::Tensor& routed, const at::Tensor& all,
+  void first_products(const ExpertOrder& order, const at::Tensor& routed, const at::Tensor& all,
                       const at::Tensor& pre) const;
 
   GptConfig config_;
