@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/tensor.hpp"
 #include "core/shard/layout.hpp"
 #include "core/shard/store.hpp"
 
@@ -16,10 +17,19 @@ namespace fastllm::checkpoint {
 
 struct FlatState {
   std::string name;          // "weights", "exp_avgs", ...
-  DLTensor* flat = nullptr;  // 1-D, in host memory
-  int64_t elements() const { return flat->shape[0]; }
-  int64_t element_bytes() const { return flat->dtype.bits / 8; }
-  char* bytes() const { return static_cast<char*>(flat->data) + flat->byte_offset; }
+  DLTensor* flat = nullptr;  // 1-D, in host memory; null: in parts, of several types
+  std::vector<shard::StatePart> parts = {};  // side by side from 0 on
+  DLDataType file_type() const { return flat ? flat->dtype : kFloat32; }
+  int64_t file_bytes() const { return file_type().bits / 8; }  // of an element
+  // In memory, from a position of the state to the end of the group that it is in.
+  DLDataType type_at(int64_t position) const {
+    return flat ? flat->dtype : shard::part_of(parts, position).type;
+  }
+  char* at(int64_t position) const {
+    if (!flat) return reinterpret_cast<char*>(shard::part_of(parts, position).at(position));
+    return static_cast<char*>(flat->data) + int64_t(flat->byte_offset) +
+           position * (flat->dtype.bits / 8);
+  }
 };
 
 // Waits until all ranks of a world are at the same place, such as "saving iteration 100".
@@ -35,7 +45,10 @@ struct FlatStates {
 inline FlatStates states_of(shard::Store& store) {
   FlatStates result{&store.layout(), store.rank(), {}};
   for (const std::string& name : store.states()) {
-    if (name != "grads") result.states.push_back({name, store.flat(name)});
+    if (name == "grads") continue;
+    DLTensor* const flat = store.flat(name);
+    result.states.push_back(
+        {name, flat, flat ? std::vector<shard::StatePart>{} : store.parts(name)});
   }
   return result;
 }

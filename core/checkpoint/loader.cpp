@@ -19,6 +19,7 @@
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/placement.hpp"
 #include "core/checkpoint/tensor_view.hpp"
+#include "core/shard/elements.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -100,24 +101,31 @@ bool same_layout(const LoadRequest& request, const fastllm_world* world, const s
          text.text() == layout_text(layout, request.states.rank, state);
 }
 
-// [begin, end) of each group's part in a state that holds no parameter.
-std::vector<std::pair<int64_t, int64_t>> paddings(const FlatStates& states,
-                                                  const std::string& state) {
-  std::vector<std::pair<int64_t, int64_t>> result;
+// body(begin, end, group) for what a rank holds of each group in a state.
+template <class Body>
+void for_each_group(const FlatStates& states, const std::string& state, Body&& body) {
   const shard::Layout& layout = *states.layout;
-  const shard::World& world = layout.world();
   for (const shard::Placed& placed : layout.on_device(states.rank)) {
     const auto& groups = layout.stages()[size_t(placed.stage)].groups;
     for (int g = 0; g < int(groups.size()); ++g) {
       const int64_t begin = layout.shard_begin(states.rank, state, placed.stage, g);
-      if (begin < 0) continue;
-      const int64_t end = begin + groups[size_t(g)].shard_elements;
-      result.emplace_back(
-          end - groups[size_t(g)].shard_padding(world.data_rank(states.rank), world.data), end);
+      if (begin >= 0) body(begin, begin + groups[size_t(g)].shard_elements, groups[size_t(g)]);
     }
   }
+}
+
+// [begin, end) of each group's part in a state that holds no parameter.
+std::vector<std::pair<int64_t, int64_t>> paddings(const FlatStates& states,
+                                                  const std::string& state) {
+  std::vector<std::pair<int64_t, int64_t>> result;
+  const shard::World& world = states.layout->world();
+  for_each_group(states, state, [&](int64_t, int64_t end, const shard::Group& group) {
+    result.emplace_back(end - group.shard_padding(world.data_rank(states.rank), world.data), end);
+  });
   return result;
 }
+
+constexpr int64_t kChunk = 1 << 20;  // elements on their way from one type to another
 
 // Fills one state by parameter name.
 class NamedLoad {
@@ -125,15 +133,15 @@ class NamedLoad {
   NamedLoad(const LoadRequest& request, Reader& reader, const Stored& stored,
             const FlatState& state)
       : request_(request), reader_(reader), stored_(stored), state_(state) {
-    if (!same_dtype(state.flat->dtype, kFloat32)) {
+    if (!same_dtype(state.file_type(), kFloat32)) {
       throw Error(Status::kUnsupported,
                   fmt::format("expected shards in float32 to load by parameter name, found {} bits",
-                              int(state.flat->dtype.bits)));
+                              int(state.file_type().bits)));
     }
   }
 
   void run(LoadResult& result) {
-    std::fill(values(), values() + state_.elements(), std::numeric_limits<float>::quiet_NaN());
+    mark_unfilled();
     for_each_piece(request_.states, [&](const shard::Placed& placed, int group, int piece,
                                         const model::Parameter& parameter) {
       if (stop_requested()) throw Error(Status::kCancelled, "stopped while loading a checkpoint");
@@ -141,15 +149,44 @@ class NamedLoad {
                                 placed.stage, group, piece);
       if (!runs.empty()) fill(parameter, runs, result);
     });
-    for (const auto& [begin, end] : paddings(request_.states, state_.name)) {
-      std::fill(values() + begin, values() + end, 0.0f);
-      filled(begin, end - begin);
-    }
+    for (const auto& [begin, end] : paddings(request_.states, state_.name))
+      fill_zero(begin, end - begin);
     check_coverage();
   }
 
  private:
-  float* values() { return reinterpret_cast<float*>(state_.bytes()); }
+  int64_t elements() const {
+    return request_.states.layout->state_elements(request_.states.rank, state_.name);
+  }
+
+  void mark_unfilled() {
+    const std::vector<float> marks(1 << 12, std::numeric_limits<float>::quiet_NaN());
+    for_each_group(request_.states, state_.name, [&](int64_t begin, int64_t end, const auto&) {
+      for (int64_t at = begin; at < end; at += int64_t(marks.size()))
+        shard::copy(state_.at(at), state_.type_at(at), marks.data(), kFloat32,
+                    std::min(int64_t(marks.size()), end - at));
+    });
+  }
+
+  void fill_zero(int64_t begin, int64_t count) {
+    if (count > 0) shard::fill_zero(state_.at(begin), state_.type_at(begin), count);
+    filled(begin, count);
+  }
+
+  // Numbers of a stored type, into the state from `position` on.
+  void put(int64_t position, const char* from, DLDataType from_type, int64_t count) {
+    const DLDataType type = state_.type_at(position);
+    if (is_float32(type))
+      return convert_to_float32(from, from_type, count,
+                                reinterpret_cast<float*>(state_.at(position)));
+    wide_.resize(size_t(std::min(count, kChunk)));
+    for (int64_t at = 0; at < count; at += kChunk) {
+      const int64_t n = std::min(kChunk, count - at);
+      convert_to_float32(from + at * (from_type.bits / 8), from_type, n, wide_.data());
+      shard::copy(state_.at(position + at), type, wide_.data(), kFloat32, n);
+    }
+  }
+
   void filled(int64_t begin, int64_t count) {
     if (count > 0) intervals_.emplace_back(begin, begin + count);
   }
@@ -157,10 +194,7 @@ class NamedLoad {
   void fill(const model::Parameter& parameter, const std::vector<Run>& runs, LoadResult& result) {
     const auto found = stored_.find({state_.name, parameter.name});
     if (found == stored_.end()) {  // frozen when the checkpoint was made: nothing was kept
-      for (const Run& run : runs) {
-        std::fill(values() + run.flat, values() + run.flat + run.count(), 0.0f);
-        filled(run.flat, run.count());
-      }
+      for (const Run& run : runs) fill_zero(run.flat, run.count());
       auto& names = result.started_at_zero;
       if (std::find(names.begin(), names.end(), parameter.name) == names.end())
         names.push_back(parameter.name);
@@ -185,12 +219,11 @@ class NamedLoad {
 
   // Straight into the shard, or by way of a small buffer when the stored type is another.
   void read_run(const model::Parameter& parameter, DLDataType dtype, const Run& run) {
-    if (same_dtype(dtype, kFloat32)) {
-      TensorView view(values() + run.flat, dtype, run.shape);
+    if (is_float32(dtype) && is_float32(state_.type_at(run.flat))) {
+      TensorView view(state_.at(run.flat), dtype, run.shape);
       const fastllm_box box = run.box();
       return reader_.read(state_.name, parameter.name, &box, view.get());
     }
-    constexpr int64_t kChunk = 1 << 20;  // elements
     const int64_t length = run.shape.back(), rows = run.count() / length;
     std::vector<char> staging(size_t(std::min(length, kChunk) * (dtype.bits / 8)));
     for (int64_t row = 0; row < rows; ++row) {
@@ -201,7 +234,7 @@ class NamedLoad {
                               strides};
         TensorView view(staging.data(), dtype, {count});
         reader_.read(state_.name, parameter.name, &box, view.get());
-        convert_to_float32(staging.data(), dtype, count, values() + run.flat + row * length + at);
+        put(run.flat + row * length + at, staging.data(), dtype, count);
       }
     }
   }
@@ -210,8 +243,7 @@ class NamedLoad {
     const int64_t length = run.shape.back(), rows = run.count() / length;
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t from = run.offset + row * (rows > 1 ? run.strides[0] : 0);
-      convert_to_float32(whole + from * (dtype.bits / 8), dtype, length,
-                         values() + run.flat + row * length);
+      put(run.flat + row * length, whole + from * (dtype.bits / 8), dtype, length);
     }
   }
 
@@ -223,7 +255,7 @@ class NamedLoad {
       FASTLLM_ASSERT(begin == position);
       position = end;
     }
-    FASTLLM_ASSERT(position == state_.elements());
+    FASTLLM_ASSERT(position == elements());
   }
 
   const LoadRequest& request_;
@@ -231,20 +263,34 @@ class NamedLoad {
   const Stored& stored_;
   const FlatState& state_;
   std::vector<std::pair<int64_t, int64_t>> intervals_;
+  std::vector<float> wide_;  // on the way to a narrower type
 };
+
+int64_t count_nan(const char* data, DLDataType type, int64_t count) {
+  const auto count_wide = [](const float* values, int64_t n) {
+    return std::count_if(values, values + n, [](float v) { return std::isnan(v); });
+  };
+  if (is_float32(type)) return count_wide(reinterpret_cast<const float*>(data), count);
+  std::vector<float> wide(size_t(std::min(count, kChunk)));
+  int64_t bad = 0;
+  for (int64_t at = 0; at < count; at += kChunk) {
+    const int64_t n = std::min(kChunk, count - at);
+    shard::copy(wide.data(), kFloat32, data + at * (type.bits / 8), type, n);
+    bad += count_wide(wide.data(), n);
+  }
+  return bad;
+}
 
 // NaN is what a reader left out, or what a run that had gone wrong saved; neither can be trained
 // on.
 void check_numbers(const LoadRequest& request, const FlatState& state) {
-  if (!same_dtype(state.flat->dtype, kFloat32)) return;
-  const auto* values = reinterpret_cast<const float*>(state.bytes());
+  if (!same_dtype(state.file_type(), kFloat32)) return;
   for_each_piece(request.states, [&](const shard::Placed& placed, int group, int piece,
                                      const model::Parameter& parameter) {
     int64_t bad = 0;
     for (const Run& run : runs_of(*request.states.layout, request.states.rank, state.name,
                                   placed.stage, group, piece)) {
-      bad += std::count_if(values + run.flat, values + run.flat + run.count(),
-                           [](float v) { return std::isnan(v); });
+      bad += count_nan(state.at(run.flat), state.type_at(run.flat), run.count());
     }
     if (bad == 0) return;
     throw Error(
@@ -257,10 +303,8 @@ void check_numbers(const LoadRequest& request, const FlatState& state) {
 
 // Files of the reference may hold anything there.
 void clear_padding(const LoadRequest& request, const FlatState& state) {
-  for (const auto& [begin, end] : paddings(request.states, state.name)) {
-    std::fill(state.bytes() + begin * state.element_bytes(),
-              state.bytes() + end * state.element_bytes(), char(0));
-  }
+  for (const auto& [begin, end] : paddings(request.states, state.name))
+    if (begin < end) shard::fill_zero(state.at(begin), state.type_at(begin), end - begin);
 }
 
 // Names, shapes and types of everything that will be read, before anything is: all problems in one
@@ -328,7 +372,7 @@ LoadResult load(const LoadRequest& request) {
   const auto& states = request.states.states;
   result.whole_shards =
       world && std::all_of(states.begin(), states.end(), [&](const FlatState& state) {
-        return same_layout(request, world, state.name) &&
+        return state.flat && same_layout(request, world, state.name) &&
                std::all_of(stored.begin(), stored.end(), [&](const auto& entry) {
                  return entry.first.first != state.name ||
                         same_dtype(entry.second.dtype, state.flat->dtype);

@@ -26,6 +26,7 @@
 #include "core/checkpoint/tensor_view.hpp"
 #include "core/distributed/communicator.hpp"
 #include "core/distributed/failure.hpp"
+#include "core/shard/elements.hpp"
 
 namespace fastllm::checkpoint {
 namespace {
@@ -73,44 +74,71 @@ class UnfinishedDirectory {
   bool in_use_ = false;
 };
 
-// A shard at a time, or box by box where the format knows parameters only.
+// One run of a parameter by name, in the type of files: as it lies in memory, or widened a piece at
+// a time.
+void write_run(Writer& writer, const FlatState& state, const model::Parameter& parameter,
+               const Run& run) {
+  const DLDataType type = state.type_at(run.flat), file_type = state.file_type();
+  if (same_dtype(type, file_type)) {
+    const bool whole = run.count() == parameter.elements();
+    TensorView view(state.at(run.flat), type, whole ? parameter.shape : run.shape);
+    const fastllm_box box = run.box();
+    return writer.write(state.name, parameter.name, whole ? nullptr : &box, view.get());
+  }
+  constexpr int64_t kChunk = 1 << 20;  // elements
+  const int64_t length = run.shape.back(), rows = run.count() / length;
+  std::vector<float> wide(size_t(std::min(length, kChunk)));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t at = 0; at < length; at += kChunk) {
+      const int64_t count = std::min(kChunk, length - at);
+      shard::copy(wide.data(), kFloat32, state.at(run.flat + row * length + at), type, count);
+      const int64_t shape[] = {count}, strides[] = {1};
+      const fastllm_box box{1, run.offset + row * (rows > 1 ? run.strides[0] : 0) + at, shape,
+                            strides};
+      TensorView view(wide.data(), kFloat32, {count});
+      writer.write(state.name, parameter.name, &box, view.get());
+    }
+  }
+}
+
+// A shard at a time, or box by box where the format knows parameters only or the state is in parts.
 void write_states(const SaveRequest& request, Writer& writer) {
   const FlatStates& states = request.states;
-  if (request.format.caps() & FASTLLM_CAN_SHARDS) {
-    for (const FlatState& state : states.states) {
+  const bool shards = request.format.caps() & FASTLLM_CAN_SHARDS;
+  const auto whole = [&](const FlatState& state) { return shards && state.flat; };
+  // State of frozen parameters is not there. A copy of a tied stage is its owner's to write, unless
+  // the file is this rank's shard.
+  const auto each_run = [&](const FlatState& state, auto&& body) {
+    for_each_piece(states, [&](const shard::Placed& placed, int group, int piece,
+                               const model::Parameter& parameter) {
+      const auto runs =
+          runs_of(*states.layout, states.rank, state.name, placed.stage, group, piece);
+      if ((shards || !placed.copy) && !runs.empty()) body(parameter, runs);
+    });
+  };
+  for (const FlatState& state : states.states) {
+    if (whole(state)) {
       writer.declare(
           state.name,
-          {.name = "", .flags = 0, .dtype = state.flat->dtype, .shape = {state.elements()}});
+          {.name = "", .flags = 0, .dtype = state.flat->dtype, .shape = {state.flat->shape[0]}});
+      continue;
     }
-    for (const FlatState& state : states.states) writer.write_shard(state.name, state.flat);
-    return;
+    each_run(state, [&](const model::Parameter& parameter, const std::vector<Run>&) {
+      writer.declare(state.name, {.name = parameter.name,
+                                  .flags = 0,
+                                  .dtype = state.file_type(),
+                                  .shape = parameter.shape});
+    });
   }
-  // A copy of a tied stage is its owner's to write; state of frozen parameters is not there.
-  const auto each = [&](auto&& body) {
-    for (const FlatState& state : states.states) {
-      for_each_piece(states, [&](const shard::Placed& placed, int group, int piece,
-                                 const model::Parameter& parameter) {
-        const auto runs =
-            runs_of(*states.layout, states.rank, state.name, placed.stage, group, piece);
-        if (!placed.copy && !runs.empty()) body(state, parameter, runs);
-      });
+  for (const FlatState& state : states.states) {
+    if (whole(state)) {
+      writer.write_shard(state.name, state.flat);
+      continue;
     }
-  };
-  each([&](const FlatState& state, const model::Parameter& parameter, const std::vector<Run>&) {
-    writer.declare(
-        state.name,
-        {.name = parameter.name, .flags = 0, .dtype = state.flat->dtype, .shape = parameter.shape});
-  });
-  each(
-      [&](const FlatState& state, const model::Parameter& parameter, const std::vector<Run>& runs) {
-        for (const Run& run : runs) {
-          const bool whole = run.count() == parameter.elements();
-          TensorView view(state.bytes() + run.flat * state.element_bytes(), state.flat->dtype,
-                          whole ? parameter.shape : run.shape);
-          const fastllm_box box = run.box();
-          writer.write(state.name, parameter.name, whole ? nullptr : &box, view.get());
-        }
-      });
+    each_run(state, [&](const model::Parameter& parameter, const std::vector<Run>& runs) {
+      for (const Run& run : runs) write_run(writer, state, parameter, run);
+    });
+  }
 }
 
 // Reads the two ends of some runs back by name and compares the bits: a wrong layout, a faulty disk
@@ -138,14 +166,20 @@ void read_back_samples(const SaveRequest& request, const fs::path& directory) {
           {run.offset, run.flat},
           {run.offset + last_row + length - count, run.flat + run.count() - count}};
       for (const auto& [global, position] : samples) {
-        std::vector<char> found(size_t(count * state.element_bytes()));
-        TensorView view(found.data(), state.flat->dtype, {count});
+        const DLDataType type = state.type_at(position);
+        std::vector<char> found(size_t(count * state.file_bytes()));
+        TensorView view(found.data(), state.file_type(), {count});
         const int64_t shape[] = {count}, strides[] = {1};
         const fastllm_box box{1, global, shape, strides};
         reader->read(state.name, parameter->name, &box, view.get());
-        if (std::memcmp(found.data(), state.bytes() + position * state.element_bytes(),
-                        found.size()) == 0)
-          continue;
+        std::vector<float> wide;
+        if (!same_dtype(type, state.file_type())) {
+          wide.resize(size_t(count));
+          shard::copy(wide.data(), kFloat32, state.at(position), type, count);
+        }
+        const void* const held =
+            wide.empty() ? static_cast<void*>(state.at(position)) : wide.data();
+        if (std::memcmp(found.data(), held, found.size()) == 0) continue;
         throw Error(Status::kDataLoss,
                     fmt::format("expected {} of {} to read back as it is in memory from {}, found "
                                 "other bytes from element {} "
@@ -185,7 +219,7 @@ int64_t bytes_to_save(const FlatStates& states) {
   int64_t bytes = kOverheadBytes;
   for (const FlatState& state : states.states)
     for (int rank = 0; rank < states.layout->world().size(); ++rank)
-      bytes += states.layout->state_elements(rank, state.name) * state.element_bytes();
+      bytes += states.layout->state_elements(rank, state.name) * state.file_bytes();
   return bytes;
 }
 

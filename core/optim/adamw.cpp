@@ -113,7 +113,8 @@ std::vector<ParameterGroup> make_parameter_groups(const shard::Layout& layout, i
 }
 
 struct AdamW::Chunk {
-  int64_t weights_begin, state_begin, elements;
+  float* weights;  // the store's
+  int64_t state_begin, elements;
   int group;
   bool in_norm;
 };
@@ -125,10 +126,14 @@ AdamW::AdamW(shard::Store& store, const AdamWOptions& options, distributed::Comm
       groups_(make_parameter_groups(store.layout(), store.rank())) {
   FASTLLM_ASSERT(store.layout().world().size() == (world ? world->size() : 1));
   for (size_t g = 0; g < groups_.size(); ++g)
-    for (const Slice& s : groups_[g].slices)
+    for (const Slice& s : groups_[g].slices) {
+      // Trainable groups side by side in the state are so in memory, whatever frozen ones are kept.
+      auto* const weights = reinterpret_cast<float*>(
+          shard::part_of(store_.parts("weights"), s.weights_begin).at(s.weights_begin));
       for (int64_t begin = 0; begin < s.elements; begin += kChunk)
-        chunks_.push_back({s.weights_begin + begin, s.state_begin + begin,
+        chunks_.push_back({weights + begin, s.state_begin + begin,
                            std::min(kChunk, s.elements - begin), int(g), s.in_norm});
+    }
 }
 
 AdamW::~AdamW() = default;
@@ -179,7 +184,6 @@ StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
     f.epsilon = float(options_.epsilon);
     factors.push_back(f);
   }
-  float* const weights = store_.flat_data("weights");
   float* const moments = store_.flat_data("exp_avgs");
   float* const squares = store_.flat_data("exp_avgs_sq");
   const float* const gradients = store_.flat_data("grads");
@@ -187,7 +191,7 @@ StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
 #pragma omp parallel for schedule(static)
   for (int64_t c = 0; c < count; ++c) {
     const Chunk& chunk = chunks_[c];
-    update(weights + chunk.weights_begin, moments + chunk.state_begin, squares + chunk.state_begin,
+    update(chunk.weights, moments + chunk.state_begin, squares + chunk.state_begin,
            gradients + chunk.state_begin, chunk.elements, factors[chunk.group]);
   }
   store_.invalidate_trainable();

@@ -55,6 +55,10 @@ std::vector<Alternative> alternatives(const Question& question) {
   Advice advice(question);
   const train::DistributedSettings& ranks = settings.distributed;
   const int zero = settings.multi_stage.zero_stage;
+  // Where nothing is frozen it makes nothing smaller, and is not told.
+  advice.add("model.multi_stage.store_frozen_weights_in_optimization_precision=false",
+             "frozen weights in the training type alone",
+             [](train::Settings& s) { s.multi_stage.wide_frozen_weights = false; });
   if (zero < 2)
     advice.add("model.multi_stage.zero_stage=2", "gradients of two stages at a time",
                [](train::Settings& s) { set_zero(s, 2); });

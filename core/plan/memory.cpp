@@ -28,8 +28,8 @@ StateMemory state_memory(const shard::Layout& layout, int rank,
                          const shard::StoreOptions& options) {
   StateMemory memory;
   memory.table = shard::allocation_table(layout, rank, options);
-  memory.weight_buffers =
-      buffers(layout, shard::weight_placement(layout, rank, options), options.training, false);
+  const shard::BufferPlacement weights = shard::weight_placement(layout, rank, options);
+  memory.weight_buffers = buffers(layout, weights, options.training, false);
   memory.gradient_buffers = buffers(layout, shard::gradient_placement(layout, rank, options),
                                     shard::gradient_type(options), true);
   std::vector<std::string> states{"weights"};
@@ -38,10 +38,14 @@ StateMemory state_memory(const shard::Layout& layout, int rank,
   for (const std::string& state : states) {
     Split bytes;
     for (const shard::Placed& placed : layout.on_device(rank))
-      for (const shard::Group& group : layout.stages()[size_t(placed.stage)].groups)
-        if (layout.state_has(state, group))
-          (group.frozen ? bytes.frozen : bytes.trainable) +=
-              group.shard_elements * element_bytes(options.optimization);
+      for (const shard::Group& group : layout.stages()[size_t(placed.stage)].groups) {
+        if (!layout.state_has(state, group)) continue;
+        if (group.frozen)
+          bytes.frozen += shard::frozen_shard_bytes(
+              group, shard::frozen_shard(weights, placed.stage, options), options);
+        else
+          bytes.trainable += group.shard_elements * element_bytes(options.optimization);
+      }
     memory.shards.push_back({state, bytes});
   }
   return memory;

@@ -48,6 +48,22 @@ std::vector<std::string> state_names(const StoreOptions& o) {
   return names;
 }
 
+// For the layout: the groups that are trained, which any state but the weights is made of.
+const std::string kTrainable = "grads";
+
+// Shards of frozen groups that are not among the float32 ones.
+int64_t narrow_bytes(const Layout& layout, int rank, const BufferPlacement& weights,
+                     const StoreOptions& o) {
+  int64_t bytes = 0;
+  for (const Placed& placed : layout.on_device(rank))
+    for (const Group& group : layout.stages()[size_t(placed.stage)].groups) {
+      if (!group.frozen) continue;
+      const FrozenShard kept = frozen_shard(weights, placed.stage, o);
+      if (kept == FrozenShard::kNarrow) bytes += frozen_shard_bytes(group, kept, o);
+    }
+  return bytes;
+}
+
 // A DLTensor with its dimensions; neither moves.
 struct View {
   DLTensor tensor{};
@@ -91,6 +107,32 @@ std::vector<std::string> AllocationTable::lines() const {
   return lines;
 }
 
+FrozenShard frozen_shard(const BufferPlacement& weights, int stage, const StoreOptions& o) {
+  if (o.wide_frozen_weights) return FrozenShard::kWide;
+  const bool alone = weights.contents[size_t(weights.buffer_of(stage))].size() == 1;
+  return alone ? FrozenShard::kBuffer : FrozenShard::kNarrow;
+}
+
+int64_t frozen_shard_bytes(const Group& group, FrozenShard kept, const StoreOptions& o) {
+  switch (kept) {
+    case FrozenShard::kWide:
+      return to_bytes(group.shard_elements, o.optimization);
+    case FrozenShard::kNarrow:
+      return to_bytes(group.shard_elements, o.training);
+    case FrozenShard::kBuffer:
+      return 0;
+  }
+  return 0;
+}
+
+const StatePart& part_of(const std::vector<StatePart>& parts, int64_t position) {
+  const auto after =
+      std::upper_bound(parts.begin(), parts.end(), position,
+                       [](int64_t value, const StatePart& part) { return value < part.begin; });
+  FASTLLM_ASSERT(after != parts.begin() && position < after[-1].begin + after[-1].elements);
+  return after[-1];
+}
+
 AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& o) {
   AllocationTable table;
   const BufferPlacement weights = weight_placement(layout, rank, o);
@@ -103,9 +145,10 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
   }
   std::vector<int64_t> shards;
   for (const std::string& state : state_names(o))
-    shards.push_back(layout.state_elements(rank, state));
+    shards.push_back(layout.state_elements(rank, o.wide_frozen_weights ? state : kTrainable));
   table.shards = int(shards.size());
   table.shard_bytes = to_bytes(sum(shards), o.optimization);
+  if (!o.wide_frozen_weights) table.shard_bytes += narrow_bytes(layout, rank, weights, o);
   int64_t total;
   if (__builtin_add_overflow(table.weight_buffer_bytes, table.gradient_buffer_bytes, &total) ||
       __builtin_add_overflow(total, table.shard_bytes, &total))
@@ -117,9 +160,11 @@ AllocationTable allocation_table(const Layout& layout, int rank, const StoreOpti
 // Where a group lies, resolved once.
 struct PlacedGroup {
   const Group* group = nullptr;
-  bool valid = false;              // the buffer holds what the shards do
-  std::byte* weights = nullptr;    // in the buffer, training type
-  float* weight_shard = nullptr;   // in the optimization type
+  bool valid = false;            // the buffer holds what the shards do
+  std::byte* weights = nullptr;  // in the buffer, training type
+  // In the optimization type; of a frozen group perhaps in the training type, or in the buffer.
+  std::byte* weight_shard = nullptr;
+  DLDataType shard_type = kFloat32;
   std::byte* gradients = nullptr;  // in the buffer, gradient type; null: frozen, or no training
   float* gradient_shard = nullptr;
 };
@@ -148,11 +193,13 @@ struct Store::Impl {
   std::map<int, distributed::Communicator*> tied;  // by main stage
   int data_rank;
   BufferPlacement weight_buffers, gradient_buffers;
-  Memory weight_memory, gradient_memory, shard_memory;
+  Memory weight_memory, gradient_memory, shard_memory, narrow_memory;
   std::vector<std::string> states;
-  std::vector<View> flats;               // by state
-  std::vector<int64_t> flat_begin;       // elements into the shard memory, by state
-  std::vector<PlacedStage> stages;       // by stage; one that is not here has no groups
+  std::vector<View> flats;                    // by state; weights: those in the optimization type
+  std::vector<std::vector<StatePart>> parts;  // by state
+  bool whole_weights = true;        // all in the optimization type, so that they are one tensor
+  std::vector<int64_t> flat_begin;  // elements into the shard memory, by state
+  std::vector<PlacedStage> stages;  // by stage; one that is not here has no groups
   std::vector<View> weights, gradients;  // by parameter; gradients of frozen ones have no data
   std::vector<char> has_gradient;
   std::vector<int> restored;  // by weight buffer: the stage it holds, -1: none
@@ -175,7 +222,14 @@ struct Store::Impl {
       gradient_buffers = gradient_placement(layout, rank, options);
       gradient_memory = Memory(table.gradient_buffer_bytes, "the gradient buffers");
     }
-    shard_memory = Memory(table.shard_bytes, "the shards");
+    int64_t narrow = 0;
+    if (!options.wide_frozen_weights) {
+      narrow = narrow_bytes(layout, rank, weight_buffers, options);
+      narrow_memory = Memory(narrow, "the shards of frozen weights");
+      whole_weights =
+          layout.state_elements(rank, "weights") == layout.state_elements(rank, kTrainable);
+    }
+    shard_memory = Memory(table.shard_bytes - narrow, "the shards");
     make_flats();
     place_groups();
     make_parameter_views();
@@ -214,7 +268,8 @@ struct Store::Impl {
     flats.resize(states.size());
     int64_t begin = 0;
     for (size_t s = 0; s < states.size(); ++s) {
-      const int64_t elements = layout.state_elements(rank, states[s]);
+      const int64_t elements =
+          layout.state_elements(rank, options.wide_frozen_weights ? states[s] : kTrainable);
       flat_begin.push_back(begin);
       make_view(flats[s], elements ? shard_memory.data() + begin * sizeof(float) : nullptr,
                 options.optimization, {elements});
@@ -239,6 +294,8 @@ struct Store::Impl {
     const auto weight_begins = buffer_begins(weight_buffers, weight_memory, options.training);
     const auto gradient_begins = buffer_begins(gradient_buffers, gradient_memory, gradient);
     stages.resize(layout.stages().size());
+    parts.resize(states.size());
+    std::byte* narrow = narrow_memory.data();
     for (const Placed& placed : layout.on_device(rank)) {
       const int s = placed.stage;
       stages[s].weight_buffer = weight_buffers.buffer_of(s);
@@ -249,14 +306,49 @@ struct Store::Impl {
         PlacedGroup place;
         place.group = &groups[g];
         place.weights = weight_begins[s] + to_bytes(begin, options.training);
-        place.weight_shard = flat_data("weights") + layout.shard_begin(rank, "weights", s, g);
+        place_weight_shard(place, s, g, narrow);
         if (options.training_mode && !groups[g].frozen) {
           place.gradients = gradient_begins[s] + to_bytes(begin, gradient);
           place.gradient_shard = flat_data("grads") + layout.shard_begin(rank, "grads", s, g);
         }
+        add_parts(place, s, g);
         stages[s].groups.push_back(place);
         begin += groups[g].elements;
       }
+    }
+  }
+
+  // narrow: where the next shard in the training type goes.
+  void place_weight_shard(PlacedGroup& place, int stage, int group, std::byte*& narrow) {
+    const FrozenShard kept =
+        place.group->frozen ? frozen_shard(weight_buffers, stage, options) : FrozenShard::kWide;
+    if (kept == FrozenShard::kWide) {
+      const std::string& state = options.wide_frozen_weights ? states[0] : kTrainable;
+      place.weight_shard =
+          shard_memory.data() +
+          to_bytes(layout.shard_begin(rank, state, stage, group), options.optimization);
+      return;
+    }
+    place.shard_type = options.training;
+    if (kept == FrozenShard::kBuffer) {
+      place.weight_shard = own_part(place.weights, *place.group, options.training);
+      return;
+    }
+    place.weight_shard = narrow;
+    narrow += frozen_shard_bytes(*place.group, kept, options);
+  }
+
+  void add_parts(const PlacedGroup& place, int stage, int group) {
+    for (size_t s = 0; s < states.size(); ++s) {
+      const int64_t begin = layout.shard_begin(rank, states[s], stage, group),
+                    elements = place.group->shard_elements;
+      if (begin < 0) continue;
+      if (s == 0)
+        parts[s].push_back({begin, elements, place.weight_shard, place.shard_type});
+      else
+        parts[s].push_back({begin, elements,
+                            shard_memory.data() + to_bytes(flat_begin[s] + begin, kFloat32),
+                            options.optimization});
     }
   }
 
@@ -284,12 +376,23 @@ struct Store::Impl {
     return found == states.end() ? -1 : int(found - states.begin());
   }
 
-  float* flat_data(const std::string& state) {
+  int known(const std::string& state) const {
     const int index = state_index(state);
     if (index < 0)
       throw Error(Status::kInternal, fmt::format("expected one of the states {}, found {}",
                                                  fmt::join(states, ", "), state));
-    return static_cast<float*>(flats[index].tensor.data);
+    return index;
+  }
+
+  DLTensor* flat(const std::string& state) {
+    const int index = known(state);
+    return index == 0 && !whole_weights ? nullptr : &flats[size_t(index)].tensor;
+  }
+
+  float* flat_data(const std::string& state) {
+    const DLTensor* const whole = flat(state);
+    FASTLLM_ASSERT(whole);
+    return static_cast<float*>(whole->data);
   }
 
   // This rank's part of a group's buffer.
@@ -308,7 +411,8 @@ struct Store::Impl {
       if (place.valid) continue;
       const Group& group = *place.group;
       std::byte* const own = own_part(place.weights, group, options.training);
-      copy(own, options.training, place.weight_shard, kFloat32, group.shard_elements);
+      if (own != place.weight_shard)
+        copy(own, options.training, place.weight_shard, place.shard_type, group.shard_elements);
       if (data) {
         placed.gathering.push_back(
             data->all_gather({own, group.shard_elements, options.training},
@@ -458,11 +562,11 @@ DLTensor* Store::gradient(int parameter) const {
 }
 const std::vector<std::string>& Store::states() const { return impl_->states; }
 bool Store::has_state(const std::string& state) const { return impl_->state_index(state) >= 0; }
-DLTensor* Store::flat(const std::string& state) {
-  (void)impl_->flat_data(state);  // refuses an unknown name
-  return &impl_->flats[impl_->state_index(state)].tensor;
-}
+DLTensor* Store::flat(const std::string& state) { return impl_->flat(state); }
 float* Store::flat_data(const std::string& state) { return impl_->flat_data(state); }
+const std::vector<StatePart>& Store::parts(const std::string& state) const {
+  return impl_->parts[size_t(impl_->known(state))];
+}
 void Store::restore(int stage) { impl_->restore(stage); }
 bool Store::restored(int stage) const { return impl_->is_restored(stage); }
 void Store::invalidate() { impl_->invalidate(true); }

@@ -1,5 +1,6 @@
 // This rank's memory, and how it comes together with that of others: gathered buffers the layers
-// compute in, in the training type, and flat float32 shards the optimizer and checkpoints work on.
+// compute in, in the training type, and flat float32 shards the optimizer and checkpoints work on;
+// frozen weights may do without a float32 shard.
 // Weights and gradients of a parameter are views into the buffers: addresses stay for the life of
 // the store. CPU memory, page-aligned, untouched pages cost nothing. One thread.
 #pragma once
@@ -29,6 +30,7 @@ struct StoreOptions {
   DLDataType training{kDLFloat, 32, 1};      // weight buffers: float32, bfloat16 or float16
   DLDataType optimization{kDLFloat, 32, 1};  // shards; a store takes float32 alone
   bool full_precision_gradients = true;      // gradient buffers in the optimization type
+  bool wide_frozen_weights = true;           // shards of frozen weights in the optimization type
   // Of what is not divided over tensor ranks, a rank has the gradient of its tokens alone.
   bool sequence_tensor = false;
   int zero_stage = 0;                                    // 0: unset
@@ -45,6 +47,26 @@ struct AllocationTable {
   std::vector<std::string> lines() const;  // the reference's four lines (docs/compatibility.md)
 };
 AllocationTable allocation_table(const Layout& layout, int rank, const StoreOptions& options);
+
+// How a rank keeps its part of a frozen group, which nothing ever updates.
+enum class FrozenShard {
+  kWide,    // in the optimization type, among the weights that are trained
+  kNarrow,  // in the training type: other stages use its buffer in turn
+  kBuffer   // in the buffer that no other stage uses, and nowhere else
+};
+FrozenShard frozen_shard(const BufferPlacement& weights, int stage, const StoreOptions& options);
+// Bytes of it in the shards.
+int64_t frozen_shard_bytes(const Group& group, FrozenShard kept, const StoreOptions& options);
+
+// A part of a state that lies in one piece of memory: what this rank holds of a group.
+struct StatePart {
+  int64_t begin = 0, elements = 0;  // of the state, as the layout counts
+  std::byte* data = nullptr;
+  DLDataType type{};
+  std::byte* at(int64_t position) const { return data + (position - begin) * (type.bits / 8); }
+};
+// The part that holds a position of the state. parts: as Store::parts gives them.
+const StatePart& part_of(const std::vector<StatePart>& parts, int64_t position);
 
 // The buffers of a store with these options, of which gradients have none outside training.
 BufferPlacement weight_placement(const Layout& layout, int rank, const StoreOptions& options);
@@ -70,9 +92,12 @@ class Store {
   // State names in allocation order: weights, optimizer states, grads.
   const std::vector<std::string>& states() const;
   bool has_state(const std::string& state) const;
-  // The whole flat piece, 1-D in the optimization type.
+  // The whole flat piece, 1-D in the optimization type. Null for weights when frozen ones are kept
+  // in another type: see parts.
   DLTensor* flat(const std::string& state);
   float* flat_data(const std::string& state);  // the same, which is float32
+  // The state whatever the type: each group of this rank that it has, in the order of the layout.
+  const std::vector<StatePart>& parts(const std::string& state) const;
 
   // Shards of all data ranks -> buffer, for every group of the stage, rounded to the training type
   // (nearest, ties to even). What the buffer holds already is neither copied nor gathered again. All

@@ -8,7 +8,7 @@ std::vector<ParameterView> parameter_views(shard::Store& store, const std::strin
   const shard::Layout& layout = store.layout();
   const shard::World& world = layout.world();
   const int data_rank = world.data_rank(store.rank());
-  const DLTensor& flat = *store.flat(state);
+  const std::vector<shard::StatePart>& parts = store.parts(state);
   for (const shard::Placed& placed : layout.on_device(store.rank())) {
     const auto& groups = layout.stages()[size_t(placed.stage)].groups;
     for (size_t g = 0; g < groups.size() && !placed.copy; ++g) {
@@ -22,9 +22,10 @@ std::vector<ParameterView> parameter_views(shard::Store& store, const std::strin
         ParameterView view;
         view.parameter = piece.parameter;
         view.shape = last - first == p.elements() ? p.shape : std::vector<int64_t>{last - first};
-        view.tensor = flat;
-        view.tensor.strides = nullptr;
-        view.tensor.byte_offset += uint64_t(begin + first) * (flat.dtype.bits / 8);
+        const shard::StatePart& part = shard::part_of(parts, begin + first);
+        view.tensor.data = part.at(begin + first);
+        view.tensor.device = {kDLCPU, 0};
+        view.tensor.dtype = part.type;
         views.push_back(std::move(view));
       }
     }

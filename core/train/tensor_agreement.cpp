@@ -13,15 +13,16 @@
 namespace fastllm::train {
 namespace {
 
-// FNV-1a over 32-bit words: shards are float32.
+// FNV-1a over words as wide as a value.
 int64_t digest(const ParameterView& view) {
   uint64_t hash = 0xcbf29ce484222325u;
   const auto* bytes = static_cast<const char*>(view.tensor.data) + view.tensor.byte_offset;
+  const int64_t size_of_one = view.tensor.dtype.bits / 8;
   int64_t count = 1;
   for (int64_t size : view.shape) count *= size;
   for (int64_t i = 0; i < count; ++i) {
-    uint32_t word;
-    std::memcpy(&word, bytes + i * int64_t{sizeof word}, sizeof word);
+    uint32_t word = 0;
+    std::memcpy(&word, bytes + i * size_of_one, size_t(size_of_one));
     hash = (hash ^ word) * 0x100000001b3u;
   }
   return int64_t(hash);

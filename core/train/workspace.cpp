@@ -51,6 +51,7 @@ shard::StoreOptions store_options(const Settings& settings) {
   FASTLLM_ASSERT(training.has_value());  // check_supported
   options.training = *training;
   options.full_precision_gradients = m.full_precision_gradients;
+  options.wide_frozen_weights = m.wide_frozen_weights;
   options.sequence_tensor = settings.distributed.sequence_tensor_parallel;
   options.zero_stage = m.zero_stage;
   options.num_weight_buffers = m.num_weight_buffers;

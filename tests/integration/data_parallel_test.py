@@ -55,18 +55,6 @@ class DataParallel(RanksCase):
             a, b = (read_safetensors(e / f"checkpoint/{ITERATIONS}/rank_{rank}.safetensors") for e in (stopped, whole))
             self.assertEqual(a, b)
 
-    def test_frozen_weights_keep_every_bit(self):
-        experiment, _ = self.train("kept", 2, model__base_model__transformer__mlp_lr_scale=[0], training__checkpoint__interval=1,
-                                   model__multi_stage__zero_stage=2)
-        first, last = (read_safetensors(experiment / f"checkpoint/{i}/rank_0.safetensors") for i in (1, ITERATIONS))
-        held = {name: len(tensor[2]) for name, tensor in first.items()}
-        self.assertLess(held["exp_avgs_shard"], held["weights_shard"])  # no state of what is frozen
-        words = [tensor["weights_shard"][2] for tensor in (first, last)]
-        same = sum(words[0][i:i + 4] == words[1][i:i + 4] for i in range(0, len(words[0]), 4))
-        frozen = (held["weights_shard"] - held["exp_avgs_shard"]) // 4
-        self.assertGreaterEqual(same, frozen)
-        self.assertLess(same, frozen + held["exp_avgs_shard"] // 8)  # and the rest has moved
-
     def test_evaluation_on_other_ranks(self):
         experiment, _ = self.train("evaluated")
         self.assert_ok(run_host("evaluate", "--nproc", 2, "--plugin", "gpt", experiment, OMP_NUM_THREADS="1"))

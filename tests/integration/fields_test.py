@@ -271,7 +271,7 @@ FIELDS |= {B + key: case for key, case in {
 # Stages, ranks.
 FIELDS |= {"model.multi_stage." + key: case for key, case in {
     "full_precision_gradients": changes(False, model__distributed__training_dtype="bfloat16"),
-    "store_frozen_weights_in_optimization_precision": refused(False, "store_frozen_weights_in_optimization_precision"),
+    "store_frozen_weights_in_optimization_precision": memory(False, **{T + "embeddings_lr_scale": 0}),
     "debug_layer_outputs": says(2, r"layer \S+ fw"),
     "debug_layer_gradients": says(2, r"layer \S+ bw"),
     "debug_param_init": says(2, r"Global param: \S+"),

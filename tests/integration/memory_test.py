@@ -58,6 +58,13 @@ class Memory(HostTest):
             ">>> Allocating 4 shards (1,617.44 MiB)", "Total allocated: 2,618.27 MiB",
         ])
 
+    def test_frozen_mlp_without_a_second_copy(self):
+        lines, _ = self.lines_of(TRANSFORMER + "mlp_lr_scale=[0]", "model.multi_stage.store_frozen_weights_in_optimization_precision=false")
+        self.assertEqual(lines, [
+            ">>> Allocating 14 weight buffers (692.54 MiB)", ">>> Allocating 14 grad buffers (308.30 MiB)",
+            ">>> Allocating 4 shards (1,233.20 MiB)", "Total allocated: 2,234.04 MiB",
+        ])
+
     def test_llama_like(self):
         self.check(LLAMA_ARGUMENTS, LLAMA)
 

@@ -10,6 +10,7 @@
 
 #include "core/base/error.hpp"
 #include "core/base/tensor.hpp"
+#include "core/shard/elements.hpp"
 #include "core/train/executor/random.hpp"
 
 namespace fastllm::train {
@@ -19,21 +20,21 @@ using model::Parameter;
 
 struct Run {  // elements [global, global + count) of a parameter, to lie at `to`
   int64_t global = 0, count = 0;
-  float* to = nullptr;
+  std::byte* to = nullptr;
 };
 
 constexpr int64_t kChunk =
     int64_t(1) << 16;  // elements of one thread's turn; a multiple of the generator's block
 
-// Runs of the local elements [begin, end) of a parameter, which lie at `to`.
+// Runs of the local elements [begin, end) of a parameter, which lie at `to` in that type.
 void add_runs(std::vector<Run>& runs, const shard::Cut& cut, int64_t begin, int64_t end,
-              float* to) {
+              std::byte* to, DLDataType type) {
   for (int64_t local = begin; local < end;) {
     const int64_t i = local % cut.chunk, b = local / cut.chunk % cut.blocks,
                   o = local / cut.chunk / cut.blocks;
     const int64_t count = std::min({cut.chunk - i, end - local, kChunk});
     runs.push_back({cut.offset + o * cut.outer_stride + b * cut.block_stride + i, count,
-                    to + (local - begin)});
+                    to + (local - begin) * (type.bits / 8)});
     local += count;
   }
 }
@@ -45,22 +46,36 @@ void clamp(float* values, int64_t count, const Parameter& p) {
     for (int64_t i = 0; i < count; ++i) values[i] = std::min(values[i], float(p.init_max));
 }
 
-void fill(const Run& run, const Parameter& p, uint64_t key) {
+// whole: the parameter as the plugin made it, where it is the plugin that does.
+void fill(const Run& run, float* to, const Parameter& p, uint64_t key,
+          const std::vector<float>& whole) {
   switch (p.init) {
+    case FASTLLM_INIT_PLUGIN:
+      std::copy_n(whole.data() + run.global, run.count, to);
+      return;
     case FASTLLM_INIT_ZEROS:
-      std::fill_n(run.to, run.count, 0.0f);
+      std::fill_n(to, run.count, 0.0f);
       break;
     case FASTLLM_INIT_ONES:
-      std::fill_n(run.to, run.count, 1.0f);
+      std::fill_n(to, run.count, 1.0f);
       break;
     case FASTLLM_INIT_NORMAL:
-      fill_normal(run.to, run.global, run.count, key, float(p.init_a), float(p.init_b));
+      fill_normal(to, run.global, run.count, key, float(p.init_a), float(p.init_b));
       break;
     case FASTLLM_INIT_UNIFORM:
-      fill_uniform(run.to, run.global, run.count, key, float(p.init_a), float(p.init_b));
+      fill_uniform(to, run.global, run.count, key, float(p.init_a), float(p.init_b));
       break;
   }
-  clamp(run.to, run.count, p);
+  clamp(to, run.count, p);
+}
+
+// In float32 where it is kept, or beside it and rounded.
+void fill_in_type(const Run& run, DLDataType type, const Parameter& p, uint64_t key,
+                  const std::vector<float>& whole) {
+  if (is_float32(type)) return fill(run, reinterpret_cast<float*>(run.to), p, key, whole);
+  std::vector<float> wide(size_t(run.count));
+  fill(run, wide.data(), p, key, whole);
+  shard::copy(run.to, type, wide.data(), kFloat32, run.count);
 }
 
 // The whole parameter as the plugin makes it. Freed before the next one.
@@ -92,13 +107,14 @@ void initialize(shard::Store& store, model::Model& model, uint64_t seed) {
   const shard::Layout& layout = store.layout();
   const shard::World& world = layout.world();
   const int data_rank = world.data_rank(store.rank());
-  float* const weights = store.flat_data("weights");
+  const std::vector<shard::StatePart>& weights = store.parts("weights");
   std::vector<Run> runs;
   for (const shard::Placed& placed : layout.on_device(store.rank())) {
     const std::vector<shard::Group>& groups = layout.stages()[placed.stage].groups;
     for (int g = 0; g < int(groups.size()); ++g) {
       const shard::Group& group = groups[g];
-      float* const shard = weights + layout.shard_begin(store.rank(), "weights", placed.stage, g);
+      const int64_t shard = layout.shard_begin(store.rank(), "weights", placed.stage, g);
+      const shard::StatePart& part = shard::part_of(weights, shard);
       for (const shard::Piece& piece : group.pieces) {
         const Parameter& p = layout.description().parameters[piece.parameter];
         const int64_t begin = group.to_shard(piece.begin, data_rank, world.data),
@@ -108,21 +124,16 @@ void initialize(shard::Store& store, model::Model& model, uint64_t seed) {
         const uint64_t key = stream_key(seed, p.name);
         runs.clear();
         add_runs(runs, shard::cut_of(p, world, store.rank()), local, local + end - begin,
-                 shard + begin);
+                 part.at(shard + begin), part.type);
         std::vector<float> whole;
         if (p.init == FASTLLM_INIT_PLUGIN && begin < end)
           whole = from_plugin(model, piece.parameter, key);
         const int64_t count = int64_t(runs.size());
 #pragma omp parallel for schedule(static) if (count > 1)
-        for (int64_t r = 0; r < count; ++r) {
-          if (p.init == FASTLLM_INIT_PLUGIN)
-            std::copy_n(whole.data() + runs[r].global, runs[r].count, runs[r].to);
-          else
-            fill(runs[r], p, key);
-        }
+        for (int64_t r = 0; r < count; ++r) fill_in_type(runs[r], part.type, p, key, whole);
       }
       const int64_t padding = group.shard_padding(data_rank, world.data);
-      std::fill_n(shard + group.shard_elements - padding, padding, 0.0f);
+      shard::fill_zero(part.at(shard + group.shard_elements - padding), part.type, padding);
     }
   }
   store.zero_optimizer_and_gradients();

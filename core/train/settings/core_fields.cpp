@@ -54,9 +54,9 @@ void add_multi_stage(Schema& schema) {
   schema.add(
       at, {boolean("full_precision_gradients", "true", kOptional,
                    "Gradient buffers in the optimization type."),
-           refused("frozen weights are always kept so; leave the key out",
-                   boolean("store_frozen_weights_in_optimization_precision", "true", kOptional,
-                           "Frozen weights are kept in the optimization type.")),
+           boolean("store_frozen_weights_in_optimization_precision", "true", kOptional,
+                   "Shards of frozen weights in the optimization type; false: in the training "
+                   "type, and no second copy where a stage has a weight buffer of its own."),
            log_level("debug_layer_outputs", "layer outputs"),
            log_level("debug_layer_gradients", "layer gradients"),
            log_level("debug_param_init", "initial parameters"),

@@ -53,6 +53,7 @@ struct ProfilingSettings {
 
 struct MultiStageSettings {
   bool full_precision_gradients = true;
+  bool wide_frozen_weights = true;     // store_frozen_weights_in_optimization_precision
   bool debug_tensor_parallel = false;  // core/train/tensor_agreement.hpp
   double layers_per_stage = 1;
   int zero_stage = 0;                                    // 0: unset

@@ -27,6 +27,46 @@ void make_disjoint(std::vector<Segment>& segments) {
   segments = std::move(kept);
 }
 
+StateMap map_ranks(const fastllm_world* world, int32_t first_rank, int32_t last_rank,
+                   const std::string& state, const std::set<std::string>& without, bool copies) {
+  StateMap map;
+  for (int32_t rank = first_rank; rank < last_rank; ++rank) {
+    int64_t& size = map.sizes[rank];
+    StoredParameter* current = nullptr;
+    sdk::visit_state(
+        world, rank, state,
+        [&](const sdk::VisitedPiece& seen) {
+          size = std::max(size, seen.group->shard_begin + seen.group->shard_elements);
+          const std::string name = seen.piece->parameter;
+          const bool frozen = (seen.group->flags & FASTLLM_GROUP_FROZEN) || without.contains(name);
+          current = nullptr;
+          const bool copy = seen.group->flags & FASTLLM_GROUP_COPY;
+          if ((copy && !copies) || (state != "weights" && frozen)) return;
+          auto [at, is_new] = map.parameters.try_emplace(name);
+          current = &at->second;
+          if (!is_new) return;
+          current->shape.assign(seen.piece->shape, seen.piece->shape + seen.piece->ndim);
+          current->elements = sdk::element_count(seen.piece->shape, seen.piece->ndim);
+          map.names.push_back(name);
+        },
+        [&](const sdk::VisitedPiece&, const fastllm_box& box, int64_t flat) {
+          if (!current) return;
+          for_each_row(&box, current->elements,
+                       [&](int64_t global, int64_t count, int64_t stride, int64_t position) {
+                         if (stride == 1) {
+                           current->segments.push_back({global, count, rank, flat + position});
+                         } else {
+                           for (int64_t i = 0; i < count; ++i)
+                             current->segments.push_back(
+                                 {global + i * stride, 1, rank, flat + position + i});
+                         }
+                       });
+        });
+  }
+  for (auto& [name, parameter] : map.parameters) make_disjoint(parameter.segments);
+  return map;
+}
+
 }  // namespace
 
 int64_t check_box(const fastllm_box* box, int64_t elements) {
@@ -51,41 +91,11 @@ int64_t check_box(const fastllm_box* box, int64_t elements) {
 
 StateMap map_state(const fastllm_world* world, int32_t first_rank, int32_t last_rank,
                    const std::string& state, const std::set<std::string>& without) {
-  StateMap map;
-  for (int32_t rank = first_rank; rank < last_rank; ++rank) {
-    int64_t& size = map.sizes[rank];
-    StoredParameter* current = nullptr;
-    sdk::visit_state(
-        world, rank, state,
-        [&](const sdk::VisitedPiece& seen) {
-          size = std::max(size, seen.group->shard_begin + seen.group->shard_elements);
-          const std::string name = seen.piece->parameter;
-          const bool frozen = (seen.group->flags & FASTLLM_GROUP_FROZEN) || without.contains(name);
-          current = nullptr;
-          if ((seen.group->flags & FASTLLM_GROUP_COPY) || (state != "weights" && frozen)) return;
-          auto [at, is_new] = map.parameters.try_emplace(name);
-          current = &at->second;
-          if (!is_new) return;
-          current->shape.assign(seen.piece->shape, seen.piece->shape + seen.piece->ndim);
-          current->elements = sdk::element_count(seen.piece->shape, seen.piece->ndim);
-          map.names.push_back(name);
-        },
-        [&](const sdk::VisitedPiece&, const fastllm_box& box, int64_t flat) {
-          if (!current) return;
-          for_each_row(&box, current->elements,
-                       [&](int64_t global, int64_t count, int64_t stride, int64_t position) {
-                         if (stride == 1) {
-                           current->segments.push_back({global, count, rank, flat + position});
-                         } else {
-                           for (int64_t i = 0; i < count; ++i)
-                             current->segments.push_back(
-                                 {global + i * stride, 1, rank, flat + position + i});
-                         }
-                       });
-        });
-  }
-  for (auto& [name, parameter] : map.parameters) make_disjoint(parameter.segments);
-  return map;
+  return map_ranks(world, first_rank, last_rank, state, without, false);
+}
+
+StateMap map_rank(const fastllm_world* world, int32_t rank, const std::string& state) {
+  return map_ranks(world, rank, rank + 1, state, {}, true);
 }
 
 std::set<std::string> frozen_parameters(const fastllm_world* world, int32_t ranks) {

@@ -34,11 +34,13 @@ struct StateMap {
   std::map<int32_t, int64_t> sizes;  // elements of each rank's flat state, padding included
 };
 
-// Ranks [first, last). Copies of tied stages are left out, of what several tensor ranks hold alike
-// the first is taken, and of an optimizer state all parameters of frozen groups and those in
-// `without`.
+// Ranks [first, last). Left out are copies of tied stages, and of an optimizer state all parameters
+// of frozen groups and those in `without`; of what several tensor ranks hold alike the first is
+// taken.
 StateMap map_state(const fastllm_world* world, int32_t first_rank, int32_t last_rank,
                    const std::string& state, const std::set<std::string>& without = {});
+// All that one rank holds, copies too.
+StateMap map_rank(const fastllm_world* world, int32_t rank, const std::string& state);
 
 // Parameters in frozen groups.
 std::set<std::string> frozen_parameters(const fastllm_world* world, int32_t ranks);

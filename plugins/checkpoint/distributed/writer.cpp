@@ -12,6 +12,18 @@ bool same(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
+int64_t elements_of(const StoredParameter& parameter) {
+  int64_t count = 0;
+  for (const Segment& segment : parameter.segments) count += segment.count;
+  return count;
+}
+
+std::map<std::string, int64_t> elements_of(const StateMap& map) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [name, parameter] : map.parameters) counts[name] = elements_of(parameter);
+  return counts;
+}
+
 }  // namespace
 
 DistributedWriter::DistributedWriter(const std::string& directory, sdk::Config metadata, int rank)
@@ -45,14 +57,13 @@ void DistributedWriter::declare(const std::string& state, const sdk::Port& port)
     State& added = found->second;
     added.dtype = port.dtype;
     added.by_name = true;
-    added.map = map_state(running, rank_, rank_ + 1, state);
+    added.map = map_rank(running, rank_, state);
     added.elements = added.map.sizes[rank_];
-    for (const auto& [name, parameter] : added.map.parameters) {
-      for (const Segment& segment : parameter.segments) added.expected[name] += segment.count;
-    }
+    // What this rank owns it must write; copies of tied stages if it says so.
+    added.expected = elements_of(map_state(running, rank_, rank_ + 1, state));
     file_.add(state + "_shard", port.dtype, {added.elements});
   }
-  const State& into = found->second;
+  State& into = found->second;
   auto parameter = into.map.parameters.find(port.name);
   // A parameter of another pipeline rank is not ours to write.
   if (!into.by_name || !same(into.dtype, port.dtype) ||
@@ -61,6 +72,8 @@ void DistributedWriter::declare(const std::string& state, const sdk::Port& port)
               cat("expected ", state, " of ", port.name,
                   " with the shape of the running model and one dtype, declared otherwise"));
   }
+  if (parameter != into.map.parameters.end())
+    into.expected.try_emplace(port.name, elements_of(parameter->second));
 }
 
 DistributedWriter::State& DistributedWriter::declared(const std::string& state, DLDataType dtype) {

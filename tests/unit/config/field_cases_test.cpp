@@ -247,11 +247,6 @@ TEST(FieldCases, NumbersAreFinite) {
 }
 
 TEST(FieldCases, SettingsThatWouldChangeResultsAreRefused) {
-  EXPECT_EQ(
-      error_of("model: {multi_stage: {store_frozen_weights_in_optimization_precision: false}}"),
-      "a.yaml:1: model.multi_stage.store_frozen_weights_in_optimization_precision: expected true, "
-      "found false: "
-      "frozen weights are always kept so; leave the key out");
   EXPECT_EQ(error_of("model: {multi_stage: {stages_per_pipeline_stage: 2}}"),
             "a.yaml:1: model.multi_stage.stages_per_pipeline_stage: expected 1, found 2: more than "
             "one is not offered; "

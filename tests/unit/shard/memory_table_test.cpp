@@ -46,6 +46,23 @@ TEST(AllocationTable, LinesWithFrozenMlp) {
                   ">>> Allocating 4 shards (1,617.44 MiB)", "Total allocated: 2,618.27 MiB"));
 }
 
+// Without a second copy of what is frozen; where nothing is, that changes nothing.
+TEST(AllocationTable, LinesWithFrozenMlpInTheBuffersAlone) {
+  StoreOptions options;
+  options.wide_frozen_weights = false;
+  const model::Description plain = gpt_description({});
+  EXPECT_EQ(allocation_table(Layout(plain, {}, {}), 0, options).lines(),
+            allocation_table(Layout(plain, {}, {}), 0, {}).lines());
+  GptShape shape;
+  shape.scales["mlp"] = {0};
+  const model::Description d = gpt_description(shape);
+  EXPECT_THAT(
+      allocation_table(Layout(d, {}, {}), 0, options).lines(),
+      ElementsAre(">>> Allocating 14 weight buffers (692.54 MiB)",
+                  ">>> Allocating 14 grad buffers (308.30 MiB)",
+                  ">>> Allocating 4 shards (1,233.20 MiB)", "Total allocated: 2,234.04 MiB"));
+}
+
 // Half the bytes of weight buffers, and of gradient buffers when they are not float32.
 TEST(AllocationTable, LinesInSixteenBits) {
   const model::Description d = gpt_description({});
@@ -177,6 +194,10 @@ std::vector<Case> grid() {
     }
     if (c.shape.experts > 1 && i % 10 == 7) c.shape.scales["mlp"] = {0.5};
     cases.push_back(c);
+    c.name += ", frozen weights not in the optimization type";
+    c.arguments += " --no-store-frozen-weights-in-optimization-precision";
+    c.store.wide_frozen_weights = false;
+    cases.push_back(c);
   }
   Case experts;  // partly frozen experts stay where trainable ones are
   experts.name = "some experts frozen";
@@ -223,7 +244,7 @@ std::string print(const Layout& layout, int rank, const StoreOptions& options) {
     owned += stage.pipeline_rank == layout.world().pipeline_rank(rank);
     for (const Group& group : stage.groups) trainable += group.frozen ? 0 : group.count;
   }
-  const int64_t optimization_bytes = options.optimization.bits / 8;
+  const int64_t grad_shard = layout.state_elements(rank, "grads") * (options.optimization.bits / 8);
   const std::pair<const char*, int64_t> rows[] = {
       {"stages", layout.stages().size()},
       {"stages_owned", owned},
@@ -235,8 +256,8 @@ std::string print(const Layout& layout, int rank, const StoreOptions& options) {
       {"num_grad_buffers", table.gradient_buffers},
       {"grad_buffers", table.gradient_buffer_bytes},
       {"num_shards", table.shards},
-      {"weight_shard", layout.state_elements(rank, "weights") * optimization_bytes},
-      {"grad_shard", layout.state_elements(rank, "grads") * optimization_bytes},
+      {"weight_shard", table.shard_bytes - 3 * grad_shard},
+      {"grad_shard", grad_shard},
       {"shards", table.shard_bytes},
       {"total", table.total_bytes()}};
   std::ostringstream text;

@@ -12,6 +12,7 @@
 #include "core/base/half.hpp"
 #include "core/base/tensor.hpp"
 #include "core/distributed/exchange.hpp"
+#include "core/shard/elements.hpp"
 #include "tests/support/described_store.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/unit/distributed/memory_network.hpp"
@@ -45,6 +46,12 @@ struct Rig : test::DescribedStore {
       }
   }
 };
+
+float number(const DLTensor* tensor, int64_t i) {
+  if (tensor->dtype.bits == 32) return static_cast<const float*>(tensor->data)[i];
+  const uint16_t stored = static_cast<const uint16_t*>(tensor->data)[i];
+  return tensor->dtype.code == kDLBfloat ? from_bfloat16(stored) : from_float16(stored);
+}
 
 TEST(Store, ViewsLieInLayoutOrderWithRowMajorStrides) {
   Rig rig(small_shape());
@@ -154,6 +161,64 @@ TEST(Store, FrozenWeightsAreRestoredOnce) {
   }
 }
 
+// Without a float32 shard a frozen group lies in its buffer alone, or, where stages take turns in
+// that, beside it in the training type.
+TEST(Store, FrozenWeightsInTheTrainingType) {
+  test::GptShape shape = small_shape();
+  shape.scales["mlp"] = {0};
+  for (const DLDataType type : {kFloat32, kBfloat16, kFloat16})
+    for (const int zero : {1, 3}) {
+      Rig rig(shape, {.training = type, .wide_frozen_weights = false, .zero_stage = zero});
+      SCOPED_TRACE(dtype_text(type) + " ZeRO " + std::to_string(zero));
+      EXPECT_EQ(rig.store.flat("weights"), nullptr);
+      EXPECT_NE(rig.store.flat("exp_avgs"), nullptr);
+      const std::vector<StatePart>& parts = rig.store.parts("weights");
+      int64_t position = 0, bytes = 3 * 4 * rig.layout.state_elements(0, "grads");
+      for (const Stage& stage : rig.layout.stages())
+        for (const Group& group : stage.groups) {
+          const StatePart& part = part_of(parts, position);
+          EXPECT_EQ(part.begin, position);
+          EXPECT_EQ(part.elements, group.shard_elements);
+          EXPECT_TRUE(same_dtype(part.type, group.frozen ? type : kFloat32));
+          const auto* const buffer =
+              static_cast<std::byte*>(rig.store.weight(group.pieces[0].parameter)->data);
+          const bool alone =
+              zero == 1 ||
+              rig.store.weight_buffers()
+                      .contents[size_t(rig.store.weight_buffers().buffer_of(stage.index))]
+                      .size() == 1;
+          EXPECT_EQ(part.data == buffer, group.frozen && alone);
+          if (part.data != buffer) bytes += group.shard_elements * (part.type.bits / 8);
+          position += group.shard_elements;
+        }
+      EXPECT_EQ(position, rig.layout.state_elements(0, "weights"));
+      EXPECT_EQ(allocation_table(rig.layout, 0, rig.store.options()).shard_bytes, bytes);
+
+      // Restored from there, now and after an update of the rest.
+      const int frozen = rig.parameter("layers.1.mlp.layer_1.weight");
+      const Group& group = rig.layout.stages()[1].groups[1];
+      const StatePart& part = part_of(parts, rig.layout.shard_begin(0, "weights", 1, 1));
+      std::vector<float> values(size_t(group.shard_elements), 1.25f);
+      copy(part.data, type, values.data(), kFloat32, group.shard_elements);
+      rig.store.invalidate();
+      for (int turn = 0; turn < 2; ++turn) {
+        rig.store.restore(1);
+        const DLTensor* const weight = rig.store.weight(frozen);
+        for (int64_t i = 0; i < weight->shape[0] * weight->shape[1]; ++i)
+          ASSERT_EQ(number(weight, i), 1.25f);
+        rig.store.invalidate_trainable();
+        rig.store.restore(3);  // in the same buffer when ZeRO is 3
+      }
+    }
+}
+
+// Nothing frozen: one tensor as ever.
+TEST(Store, WithoutFrozenWeightsTheirTypeDoesNotMatter) {
+  Rig rig(small_shape(), {.wide_frozen_weights = false});
+  ASSERT_NE(rig.store.flat("weights"), nullptr);
+  EXPECT_EQ(rig.store.flat("weights")->shape[0], rig.layout.state_elements(0, "weights"));
+}
+
 TEST(Store, ReduceSetsThenAccumulates) {
   test::GptShape shape = small_shape();
   shape.scales["mlp"] = {0};
@@ -211,12 +276,6 @@ std::string refusal(const model::Description& d, const World& world, const Store
                     Status status) {
   const Layout layout(d, world, {});
   return test::message_of([&] { Store store(layout, 0, options); }, status);
-}
-
-float number(const DLTensor* tensor, int64_t i) {
-  if (tensor->dtype.bits == 32) return static_cast<const float*>(tensor->data)[i];
-  const uint16_t stored = static_cast<const uint16_t*>(tensor->data)[i];
-  return tensor->dtype.code == kDLBfloat ? from_bfloat16(stored) : from_float16(stored);
 }
 
 // Shards stay float32; what the layers see is their rounded copy, group by group, stage by stage.

@@ -8,6 +8,8 @@ MultiStageSettings read_multi_stage(Reader& reader) {
   // int; null is 0.
   auto count = [&](const char* key) { return int(reader.optional<int64_t>(at + key).value_or(0)); };
   stages.full_precision_gradients = reader.get<bool>(at + "full_precision_gradients");
+  stages.wide_frozen_weights =
+      reader.get<bool>(at + "store_frozen_weights_in_optimization_precision");
   stages.debug_tensor_parallel = reader.get<bool>(at + "debug_tensor_parallel");
   stages.layers_per_stage = reader.get<double>(at + "layers_per_stage");
   stages.zero_stage = count("zero_stage");
