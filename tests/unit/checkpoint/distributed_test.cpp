@@ -411,43 +411,48 @@ TEST(DistributedWriter, MetadataIsSortedSparseAndReadableByOlderYaml) {
 }
 
 TEST(DistributedWriter, WritesByNameWhatItWritesByShard) {
-  // Two data ranks, columns and rows in pieces: each rank keeps its part of what it is handed.
-  const Node metadata =
-      small_metadata("{transformer.mlp_lr_scale: [0.0]}", "{world_size: 4, tensor_parallel: 2}");
-  TemporaryDirectory by_shard, by_name;
-  for (int rank = 3; rank >= 0; --rank) {
-    Job job(metadata, rank);
-    job.fill();
-    write_shards(job, by_shard.path());
-    const auto writer = distributed().create(by_name.path(), job.metadata, rank);
-    Job whole(small_metadata("{transformer.mlp_lr_scale: [0.0]}"));
-    whole.fill();
-    job.run();
-    const auto each = [&](auto&& body) {
-      for (const std::string& state : states()) {
-        for (const model::Parameter& p : job.description.parameters) {
-          if (state == "weights" || !p.frozen()) body(state, p);
+  const std::string base = "{transformer.mlp_lr_scale: [0.0], tie_word_embeddings: true}";
+  // Two data ranks, columns and rows in pieces; two pipeline ranks that both hold the embedding.
+  // Each keeps its part of what it is handed.
+  for (const char* world :
+       {"{world_size: 4, tensor_parallel: 2}", "{world_size: 4, pipeline_parallel: 2}"}) {
+    SCOPED_TRACE(world);
+    const Node metadata = small_metadata(base, world);
+    TemporaryDirectory by_shard, by_name;
+    for (int rank = 3; rank >= 0; --rank) {
+      Job job(metadata, rank);
+      job.fill();
+      write_shards(job, by_shard.path());
+      const auto writer = distributed().create(by_name.path(), job.metadata, rank);
+      Job whole(small_metadata(base));
+      whole.fill();
+      job.run();
+      const auto each = [&](auto&& body) {
+        for (const std::string& state : states()) {
+          for (const model::Parameter& p : job.description.parameters) {
+            if (state == "weights" || !p.frozen()) body(state, p);
+          }
         }
-      }
-    };
-    each([&](const std::string& state, const model::Parameter& p) {
-      writer->declare(state, {.name = p.name, .dtype = kFloat32, .shape = p.shape});
-    });
-    each([&](const std::string& state, const model::Parameter& p) {
-      std::vector<float> values = whole.gather(state, p.name);
-      // In two boxes, the second one first.
-      const int64_t half = p.elements() / 2;
-      for (const auto& [offset, count] :
-           {std::pair(half, p.elements() - half), std::pair(int64_t(0), half)}) {
-        const int64_t shape[] = {count}, strides[] = {1};
-        const fastllm_box box{1, offset, shape, strides};
-        TensorView view(values.data() + offset, kFloat32, {count});
-        writer->write(state, p.name, &box, view.get());
-      }
-    });
-    writer->finish(true);
-    const std::string file = "rank_" + std::to_string(rank) + ".safetensors";
-    EXPECT_EQ(read_file(by_name.path() / file), read_file(by_shard.path() / file));
+      };
+      each([&](const std::string& state, const model::Parameter& p) {
+        writer->declare(state, {.name = p.name, .dtype = kFloat32, .shape = p.shape});
+      });
+      each([&](const std::string& state, const model::Parameter& p) {
+        std::vector<float> values = whole.gather(state, p.name);
+        // In two boxes, the second one first.
+        const int64_t half = p.elements() / 2;
+        for (const auto& [offset, count] :
+             {std::pair(half, p.elements() - half), std::pair(int64_t(0), half)}) {
+          const int64_t shape[] = {count}, strides[] = {1};
+          const fastllm_box box{1, offset, shape, strides};
+          TensorView view(values.data() + offset, kFloat32, {count});
+          writer->write(state, p.name, &box, view.get());
+        }
+      });
+      writer->finish(true);
+      const std::string file = "rank_" + std::to_string(rank) + ".safetensors";
+      EXPECT_EQ(read_file(by_name.path() / file), read_file(by_shard.path() / file));
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/cancel.hpp"
+#include "core/base/half.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/saver.hpp"
 #include "core/plugin/stage_tables.hpp"
@@ -257,6 +258,65 @@ TEST_F(Saved, NanIsRefusedAndNamed) {
       message_of([&] { load_into(job, path); }),
       AllOf(HasSubstr("expected numbers in exp_avgs of layers.0.word_embeddings_weight"),
             HasSubstr("found 1 NaN; move this checkpoint away to go on from an older one")));
+}
+
+// Weights in two types: saved as float32, read and looked at in the type they are kept in.
+TEST_F(Saved, FrozenWeightsInTheTrainingTypeComeBackRoundedOnce) {
+  const Node metadata = small_metadata("{transformer.mlp_lr_scale: [0.0]}");
+  const std::string frozen = "layers.1.mlp.layer_1.weight";
+  for (const int zero : {1, 3}) {
+    Job wide(metadata),
+        narrow(metadata, 0,
+               {.training = kBfloat16, .wide_frozen_weights = false, .zero_stage = zero});
+    wide.fill();
+    const auto save_as = [&](Job& of, FlatStates states, int64_t iteration) {
+      of.run();
+      return save({.format = distributed(),
+                   .states = std::move(states),
+                   .metadata = metadata,
+                   .base = folder_.path() / ("zero-" + std::to_string(zero)),
+                   .iteration = iteration,
+                   .aside = folder_.path() / "a"});
+    };
+    const auto load_from = [&](Job& into, FlatStates states, const fs::path& from) {
+      into.run();
+      return load({.format = distributed(),
+                   .path = from,
+                   .states = std::move(states),
+                   .model = into.identity,
+                   .stages = plugin::stages_table()});
+    };
+    const fs::path full = save_as(wide, wide.flat_states(), 1);
+    EXPECT_FALSE(load_from(narrow, states_of(*narrow.store), full).whole_shards);
+    const fs::path rounded = save_as(narrow, states_of(*narrow.store), 2);
+    Job again(metadata);
+    EXPECT_TRUE(load_from(again, again.flat_states(), rounded).whole_shards);
+    int64_t changed = 0;
+    for (const model::Parameter& p : again.description.parameters) {
+      const std::vector<float> found = again.gather("weights", p.name),
+                               expected = wide.gather("weights", p.name);
+      for (size_t i = 0; i < found.size(); ++i) {
+        ASSERT_EQ(found[i], p.frozen() ? from_bfloat16(to_bfloat16(expected[i])) : expected[i])
+            << p.name << " at " << i;
+        changed += found[i] != expected[i];
+      }
+    }
+    EXPECT_GT(changed, 0);
+    EXPECT_EQ(again.flat("exp_avgs"), wide.flat("exp_avgs"));
+
+    // The first element of the first frozen matrix in memory.
+    const shard::Group& group = narrow.layout.stages()[1].groups[1];
+    ASSERT_EQ(narrow.description.parameters[size_t(group.pieces[0].parameter)].name, frozen);
+    auto* const data =
+        reinterpret_cast<uint16_t*>(shard::part_of(narrow.store->parts("weights"),
+                                                   narrow.layout.shard_begin(0, "weights", 1, 1))
+                                        .data);
+    data[0] = to_bfloat16(std::numeric_limits<float>::quiet_NaN());
+    const fs::path bad = save_as(narrow, states_of(*narrow.store), 3);
+    for (Job* into : {&narrow, &again})
+      EXPECT_THAT(message_of([&] { load_from(*into, states_of(*into->store), bad); }),
+                  HasSubstr("expected numbers in weights of " + frozen));
+  }
 }
 
 TEST_F(Saved, MissingOptimizerStateIsNamed) {  // C40

@@ -171,7 +171,7 @@ Node small_metadata(const std::string& base_model_yaml, const std::string& distr
   return metadata;
 }
 
-Job::Job(const Node& from, int of_rank)
+Job::Job(const Node& from, int of_rank, const shard::StoreOptions& options)
     : metadata(from),
       description(describe_gpt(metadata)),
       layout(description, plugin::layout_of_metadata(metadata, 1).world,
@@ -187,7 +187,7 @@ Job::Job(const Node& from, int of_rank)
     identity.fields.push_back(field);
   }
   if (layout.world().size() == 1) {
-    store = std::make_unique<shard::Store>(layout, rank, shard::StoreOptions{});
+    store = std::make_unique<shard::Store>(layout, rank, options);
   } else {
     for (const std::string& state : states()) {
       memory_.emplace_back(size_t(layout.state_elements(rank, state)));

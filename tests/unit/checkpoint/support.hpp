@@ -46,7 +46,8 @@ Node small_metadata(const std::string& base_model_yaml = "",
 // One rank's share of a run of any world, and the running job as plugins see it while the object
 // lives. A world of one rank has a real store; others have flat states alone.
 struct Job {
-  explicit Job(const Node& metadata, int rank = 0);
+  // options: of the store, where there is one.
+  explicit Job(const Node& metadata, int rank = 0, const shard::StoreOptions& options = {});
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
