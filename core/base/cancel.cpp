@@ -1,6 +1,7 @@
 #include "core/base/cancel.hpp"
 
 #include <signal.h>
+#include <string.h>
 
 namespace fastllm {
 
@@ -8,6 +9,11 @@ std::atomic<int>& stop_signal() {
   static std::atomic<int> flag{0};
   static_assert(std::atomic<int>::is_always_lock_free);
   return flag;
+}
+
+std::string signal_name(int number) {
+  const char* const name = ::sigabbrev_np(number);
+  return name ? std::string("SIG") + name : std::to_string(number);
 }
 
 namespace {

@@ -132,7 +132,14 @@ std::vector<std::string> Coordinator::gather(const std::string& key, const std::
   }
   wait_for(keys, ranks, what, timeout);
   for (const std::string& k : keys) values.push_back(store_.get(k).value_or(""));
+  remove_read(keys);
   return values;
+}
+
+void Coordinator::remove_read(const std::vector<std::string>& values) {
+  for (const std::string& key : values) store_.remove(key);
+  for (const std::string& key : verdicts_) store_.remove(key);
+  verdicts_.clear();
 }
 
 std::string Coordinator::verdict(const std::string& key, const std::function<std::string()>& judge,
@@ -151,6 +158,7 @@ std::string Coordinator::verdict(const std::string& key, const std::function<std
     throw;
   }
   store_.set(own, text);
+  verdicts_.push_back(own);
   return text;
 }
 

@@ -1,11 +1,12 @@
 // What all ranks do together through the store: be at the same place, and have the same in hand.
 // Slow (milliseconds), and good at telling who is missing or different. Rank 0 compares, and writes
-// what all are to say.
+// what all are to say. The store does not grow: rank 0 removes what all have read.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/distributed/store.hpp"
 
@@ -31,6 +32,8 @@ class Coordinator {
   // Of rank 0, to all.
   std::string verdict(const std::string& key, const std::function<std::string()>& judge,
                       const std::string& what, std::chrono::milliseconds timeout);
+  // Of rank 0, when all have come somewhere: they have read the verdicts before, and it their values.
+  void remove_read(const std::vector<std::string>& values);
   void wait_for(const std::vector<std::string>& keys, const std::vector<int>& ranks,
                 const std::string& what, std::chrono::milliseconds timeout);
 
@@ -38,6 +41,7 @@ class Coordinator {
   int rank_, size_;
   std::function<void()> check_;
   int64_t rounds_ = 0;
+  std::vector<std::string> verdicts_;  // keys of rank 0's, until all have read them
 };
 
 // The sentence for texts that differ, by rank; empty: they do not.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <map>
@@ -52,6 +53,7 @@ struct FailureWatch::State {
   bool stop = false, own_failure = false, suspects = false, done = false;
   std::optional<std::string> reason;     // as it stands in the store
   std::map<std::string, int64_t> calls;  // by group: the number of the latest collective
+  std::vector<int> lost;                 // ranks whose connection has ended
   std::string activity = "starting";
   Clock::time_point answered = Clock::now();  // by the store
   std::optional<Clock::time_point> learnt;    // the reason
@@ -128,6 +130,7 @@ struct FailureWatch::State {
       if (sentence) store->set(knows_key(rank), "1");
     }
     if (sentence) return learn(*sentence);
+    hear_lost();
     bool suspicious;
     {
       const std::lock_guard lock(mutex);
@@ -140,6 +143,39 @@ struct FailureWatch::State {
       }
     } else {
       look_at((rank + 1) % size, options.silence);
+    }
+  }
+
+  // Whether that rank said that it is done; it may have just now.
+  bool says_done(int who) {
+    const auto end = Clock::now() + options.beat;
+    for (;;) {
+      {
+        const std::lock_guard lock(store_mutex);
+        if (store->get(life_key(who)).value_or("") == kDone) return true;
+      }
+      if (Clock::now() >= end || stopped()) return false;
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  // Those whose connection has ended; one that failed has said so before.
+  void hear_lost() {
+    std::vector<int> ranks;
+    {
+      const std::lock_guard lock(mutex);
+      ranks.swap(lost);
+    }
+    for (int who : ranks) {
+      if (says_done(who)) continue;
+      publish(fmt::format("{} failed: it ended without a word, as a process does that is killed",
+                          name_of(who)));
+      std::optional<std::string> sentence;
+      {
+        const std::lock_guard lock(store_mutex);
+        sentence = store->get(kFailure);
+      }
+      if (sentence) return learn(*sentence);
     }
   }
 
@@ -161,7 +197,7 @@ struct FailureWatch::State {
       }
       std::unique_lock lock(mutex);
       if (reason) break;
-      changed.wait_for(lock, options.beat, [&] { return stop || reason; });
+      changed.wait_for(lock, options.beat, [&] { return stop || reason || !lost.empty(); });
     }
     const std::lock_guard lock(mutex);
     talker_ended = true;
@@ -205,6 +241,14 @@ struct FailureWatch::State {
     return reason;
   }
 };
+
+WatchOptions WatchOptions::within(milliseconds silence) {
+  WatchOptions options;
+  options.silence = silence;
+  options.suspicion = silence * 3 / 8;
+  options.beat = std::clamp(silence / 16, milliseconds(20), options.beat);
+  return options;
+}
 
 FailureWatch::FailureWatch(std::shared_ptr<Store> store, int rank, std::vector<std::string> names,
                            WatchOptions options)
@@ -253,6 +297,12 @@ void FailureWatch::begin(const Group& group, Operation operation, int64_t number
 void FailureWatch::check() const {
   const std::lock_guard lock(state_->mutex);
   if (state_->reason) throw failure_of(*state_->reason);
+}
+
+void FailureWatch::lost(int rank) {
+  const std::lock_guard lock(state_->mutex);
+  state_->lost.push_back(rank);
+  state_->changed.notify_all();
 }
 
 void FailureWatch::fail(const std::string& sentence, Status status) noexcept {

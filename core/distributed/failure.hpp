@@ -1,5 +1,6 @@
 // One ending for all ranks: what went wrong on one is known to the others within seconds, also when it
-// was killed, or stands still. Each process shows signs of life in the store, and looks at one other's.
+// was killed, or stands still. Each process shows signs of life in the store, and looks at one other's;
+// that one has ended is heard sooner, from its connection (lifelines.hpp).
 //
 // The training thread learns of a failure by check(), which every collective calls. A process whose
 // training thread does not is ended by the watch itself, with the same sentence and exit code 1.
@@ -18,6 +19,9 @@
 namespace fastllm::distributed {
 
 struct WatchOptions {
+  // As below, in proportion to the silence.
+  static WatchOptions within(std::chrono::milliseconds silence);
+
   std::chrono::milliseconds beat{500};        // between two signs of life
   std::chrono::milliseconds silence{8000};    // without one for so long: the rank has failed
   std::chrono::milliseconds suspicion{3000};  // the same, once communication has failed
@@ -46,6 +50,9 @@ class FailureWatch {
   void begin(const Group& group, Operation operation, int64_t number);
   // Throws PeerFailure when some rank has failed.
   void check() const;
+  // The process of that rank is connected no longer: it has failed, unless it said that it is done.
+  // Any thread; returns at once.
+  void lost(int rank);
   // This rank fails with that sentence; kCancelled: it was asked to stop, and so are the others.
   // Returns when the others know, or had time enough.
   void fail(const std::string& sentence, Status status = Status::kUnavailable) noexcept;

@@ -248,7 +248,11 @@ class Launcher {
   void take_signal() {
     signalfd_siginfo info{};
     if (::read(signals_, &info, sizeof info) != ssize_t(sizeof info)) return;
-    if (int(info.ssi_signo) != SIGCHLD) return signal_all(int(info.ssi_signo));
+    if (int(info.ssi_signo) != SIGCHLD) {
+      // A second one ends ranks in the middle of what they are at.
+      passed_on_ = std::exchange(asked_, true) ? 0 : int(info.ssi_signo);
+      return signal_all(int(info.ssi_signo));
+    }
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
       int status = 0;
@@ -259,10 +263,15 @@ class Launcher {
   }
 
   void ended(int rank, int status) {
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const bool signalled = WIFSIGNALED(status),
+               as_asked = signalled && WTERMSIG(status) == passed_on_;
+    const int code = as_asked    ? options_.interrupted_code
+                     : signalled ? 128 + WTERMSIG(status)
+                                 : WEXITSTATUS(status);
     const auto& orderly = options_.orderly_codes;
     const bool well = code == 0 || std::find(orderly.begin(), orderly.end(), code) != orderly.end();
-    if (failed_) return;  // the first failure decides
+    // The first failure decides; what was ended here is none of its own.
+    if (failed_ || (pressed_ && code_ != 0)) return;
     if (well) {
       if (code_ == 0) code_ = code;
       if (!deadline_) expect_others(rank, status, options_.after_end);
@@ -270,9 +279,8 @@ class Launcher {
     }
     failed_ = true;
     code_ = code;
-    const bool killed = WIFSIGNALED(status);
-    if (killed) log::plain_error(end_text(rank, status) + "; ending the others");
-    expect_others(rank, status, killed ? options_.after_kill : options_.after_failure);
+    if (signalled) log::plain_error(end_text(rank, status) + "; ending the others");
+    expect_others(rank, status, options_.after_failure);
   }
 
   void expect_others(int rank, int status, std::chrono::milliseconds within) {
@@ -280,9 +288,16 @@ class Launcher {
     deadline_ = Clock::now() + within;
   }
 
+  bool no_way_back() const { return failed_ || asked_; }
+  bool only_stopped_left() const {
+    return std::all_of(children_.begin(), children_.end(),
+                       [](const Child& c) { return !c.running || is_stopped(c.id); });
+  }
+
   // The others had time to end: SIGTERM, then SIGKILL.
   void press() {
-    if (!deadline_ || Clock::now() < *deadline_ || running() == 0) return;
+    if (!deadline_ || running() == 0) return;
+    if (Clock::now() < *deadline_ && !(no_way_back() && only_stopped_left())) return;
     std::vector<int> left;
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       const Child& child = children_[rank];
@@ -314,6 +329,8 @@ class Launcher {
   int code_ = 0;
   std::string first_;
   bool failed_ = false;
+  bool asked_ = false;                         // by a signal, to end
+  int passed_on_ = 0;                          // that signal; 0: none, or another after it
   std::optional<Clock::time_point> deadline_;  // for the next, harder, signal
   bool pressed_ = false;
 };

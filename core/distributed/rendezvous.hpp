@@ -1,11 +1,9 @@
-// How the ranks of a run find each other: one process holds the store, all others come to it and say
-// who they are. Every way in which this goes wrong is told in one sentence, on all ranks that came.
+// Where the ranks of a run meet: one process holds the store, all others come to it. What they say
+// there is in introduction.hpp.
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "core/distributed/backend.hpp"
 #include "core/distributed/environment.hpp"
@@ -25,13 +23,7 @@ MeetingPlace find_meeting_place(const LaunchEnvironment& launch, int rank,
 // Waits until something listens there; a process that is not up yet is waited for.
 void wait_for_listener(const StoreAddress& address, std::chrono::milliseconds timeout);
 
-// Says who this rank is, and waits for all. Returns how each is told apart: "node3, process 17".
-// Throws on every rank: which did not come, which two say the same number, which was started for
-// another number of ranks or by another version.
-std::vector<std::string> introduce(Store& store, int rank, int size, const std::string& version,
-                                   std::chrono::milliseconds timeout);
-
-// "process 17 (python3)": who listens on that port of this computer; empty: cannot be seen.
-std::string port_holder(int port);
+// Throws kCancelled when a signal asked this process to stop: before a run begins, waiting ends at once.
+void heed_signal(const std::string& waiting_for);
 
 }  // namespace fastllm::distributed

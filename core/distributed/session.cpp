@@ -9,7 +9,9 @@
 #include "core/distributed/backend.hpp"
 #include "core/distributed/coordinator.hpp"
 #include "core/distributed/exchange.hpp"
+#include "core/distributed/lifelines.hpp"
 #include "core/distributed/rendezvous.hpp"
+#include "core/distributed/sockets.hpp"
 
 namespace fastllm::distributed {
 
@@ -22,6 +24,7 @@ struct Session::Connection {
   bool serves = false;
   std::unique_ptr<Store> store;
   std::unique_ptr<FailureWatch> watch;
+  std::unique_ptr<Lifelines> lifelines;  // goes before the watch, which it tells
   std::unique_ptr<Coordinator> coordinator;
   bool finished = false;
 };
@@ -45,17 +48,37 @@ std::unique_ptr<Store> open_store(Backend& backend, const StoreAddress& address)
   return result.get();
 }
 
-template <class Body>
-auto with_store(const StoreAddress& address, Body&& body) {
+// Where the ranks are when they have come to the store.
+struct Meeting {
+  Backend* backend = nullptr;
+  StoreAddress address, second_address;
+  std::unique_ptr<Store> store;
+};
+
+// What listens at the address is no store of a run, or no longer.
+[[noreturn]] void no_store(const StoreAddress& address, const StoreLost& e) {
+  throw Error(
+      Status::kUnavailable,
+      fmt::format("expected the store of the run at {}:{}, found none that answers ({}); see "
+                  "what rank 0 says, and that no other program has that port",
+                  address.host, address.port, e.what()));
+}
+
+Meeting come_to_store(const LaunchEnvironment& launch, int rank, milliseconds timeout) {
+  Meeting meeting;
+  const MeetingPlace place = find_meeting_place(launch, rank, timeout);
+  meeting.backend = &load_backend();
+  meeting.address = place.address;
+  meeting.second_address = place.second_address;
+  if (!meeting.address.listening) wait_for_listener(meeting.address, timeout);
+  // Something listens there: if it is the store, it answers soon.
+  meeting.address.timeout = meeting.second_address.timeout = std::min(timeout, milliseconds(10000));
   try {
-    return body();
+    meeting.store = open_store(*meeting.backend, meeting.address);
   } catch (const StoreLost& e) {
-    throw Error(
-        Status::kUnavailable,
-        fmt::format("expected the store of the run at {}:{}, found none that answers ({}); see "
-                    "what rank 0 says, and that no other program has that port",
-                    address.host, address.port, e.what()));
+    no_store(meeting.address, e);
   }
+  return meeting;
 }
 
 }  // namespace
@@ -66,43 +89,52 @@ std::unique_ptr<Session> Session::join(const LaunchEnvironment& launch, const Wo
                                        int rank, const SessionOptions& options) {
   std::unique_ptr<Session> session(new Session(world, rank));
   if (world.size() > 1) {
+    Meeting meeting = come_to_store(launch, rank, options.timeout);
     auto connection = std::make_unique<Connection>();
     Connection& c = *connection;
-    const MeetingPlace place = find_meeting_place(launch, rank, options.timeout);
-    c.backend = &load_backend();
-    c.host = place.second_address.host;
+    c.backend = meeting.backend;
+    c.host = meeting.second_address.host;
     c.timeout = options.timeout;
-    c.serves = place.address.listening.has_value();
-    StoreAddress first = place.address, second = place.second_address;
-    if (!c.serves) wait_for_listener(first, options.timeout);
-    // Something listens there: if it is the store, it answers soon.
-    first.timeout = second.timeout = std::min(options.timeout, milliseconds(10000));
-    std::shared_ptr<Store> watch_store;
-    std::vector<std::string> names;
-    with_store(first, [&] {
-      c.store = open_store(*c.backend, first);
-      names = introduce(*c.store, rank, world.size(), version_text(), options.timeout);
-      watch_store = open_store(*c.backend, second);
-    });
-    WatchOptions watch = options.watch;
-    watch.store_of_launcher = launch.launcher_serves;
-    c.watch = std::make_unique<FailureWatch>(std::move(watch_store), rank, names, watch);
+    c.serves = meeting.address.listening.has_value();
+    c.store = std::move(meeting.store);
+    try {
+      if (rank == 0) c.lifelines = Lifelines::of_first(*c.store, world.size());
+      const std::vector<std::string> names = introduce(
+          *c.store, {rank, world.size(), version_text(), interface_problem()}, options.timeout);
+      if (rank != 0) c.lifelines = Lifelines::of_other(*c.store, rank, c.host);
+      WatchOptions watch = options.watch;
+      watch.store_of_launcher = launch.launcher_serves;
+      c.watch = std::make_unique<FailureWatch>(open_store(*c.backend, meeting.second_address), rank,
+                                               names, watch);
+    } catch (const StoreLost& e) {
+      no_store(meeting.address, e);
+    }
+    c.lifelines->watch([w = c.watch.get()](int ended) { w->lost(ended); });
     c.coordinator = std::make_unique<Coordinator>(*c.store, rank, world.size(),
                                                   [w = c.watch.get()] { w->check(); });
     session->connection_ = std::move(connection);
   }
-  for (GroupKind kind : kAllGroups) {
-    const auto served = served_by(world, kind);
-    Communicator*& place = session->groups_[size_t(kind)];
-    if (served && *served != kind) {
-      place = session->groups_[size_t(*served)];  // ancestors come first in the list
-      continue;
-    }
-    auto& own = session->own_[size_t(kind)];
-    own = session->connect(group_of(world, kind, rank));
-    place = own.get();
+  try {
+    session->connect_groups();
+  } catch (const Error& e) {
+    session->fail(e.what(), e.status());
+    throw;
   }
   return session;
+}
+
+void Session::connect_groups() {
+  for (GroupKind kind : kAllGroups) {
+    const auto served = served_by(world_, kind);
+    Communicator*& place = groups_[size_t(kind)];
+    if (served && *served != kind) {
+      place = groups_[size_t(*served)];  // ancestors come first in the list
+      continue;
+    }
+    auto& own = own_[size_t(kind)];
+    own = connect(group_of(world_, kind, rank_));
+    place = own.get();
+  }
 }
 
 Session::~Session() {
@@ -175,10 +207,6 @@ void Session::together(const std::function<void(Coordinator&)>& body) {
   }
 }
 
-void Session::check() const {
-  if (connection_) connection_->watch->check();
-}
-
 void Session::fail(const std::string& sentence, Status status) noexcept {
   if (!connection_ || connection_->finished) return;
   connection_->watch->fail(sentence, status);
@@ -202,6 +230,19 @@ void Session::finish() {
     } else {
       std::this_thread::sleep_for(milliseconds(5));
     }
+  }
+}
+
+void share_problem(const LaunchEnvironment& launch, const std::string& problem,
+                   milliseconds timeout) {
+  const int rank = int(launch.rank.value_or(0)), size = int(launch.world_size.value_or(1));
+  if (size == 1) return;
+  try {
+    const Meeting meeting = come_to_store(launch, rank, timeout);
+    introduce(*meeting.store, {rank, size, version_text(), problem}, timeout);
+  } catch (const ToldByAnother&) {
+    throw;
+  } catch (const std::exception&) {  // the problem is what this rank has to tell
   }
 }
 

@@ -12,6 +12,7 @@
 #include "core/distributed/communicator.hpp"
 #include "core/distributed/environment.hpp"
 #include "core/distributed/failure.hpp"
+#include "core/distributed/introduction.hpp"
 #include "core/distributed/world.hpp"
 
 namespace fastllm::distributed {
@@ -26,6 +27,7 @@ struct SessionOptions {
 class Session {
  public:
   // Returns when all ranks have come, and all groups of the mesh are connected.
+  // A rank that cannot (its configuration is wrong, as found before) says so with share_problem().
   static std::unique_ptr<Session> join(const LaunchEnvironment& launch, const World& world,
                                        int rank, const SessionOptions& options);
   // Without finish(): tells the others that this rank ended early.
@@ -46,8 +48,6 @@ class Session {
   void meet(const std::string& place, std::chrono::milliseconds timeout = {});
   void agree(const std::string& what, const std::string& text);
 
-  // Throws PeerFailure when another rank has failed: for long work between collectives.
-  void check() const;
   // This rank ends with that sentence: lets the others know why, and that they are to stop like it
   // (kCancelled). Does nothing when it is the consequence of another's failure.
   void fail(const std::string& sentence, Status status = Status::kUnavailable) noexcept;
@@ -56,6 +56,7 @@ class Session {
 
  private:
   Session(const World& world, int rank);
+  void connect_groups();
   std::unique_ptr<Communicator> connect(const Group& group);
   void together(const std::function<void(Coordinator&)>& body);  // nothing to do for one rank
   struct Connection;
@@ -67,5 +68,11 @@ class Session {
   std::array<Communicator*, std::size(kAllGroups)> groups_{};
   std::vector<std::unique_ptr<Communicator>> further_;
 };
+
+// For a rank that found, before it met the others, why it cannot take part: meets those that come
+// within that time to let them know. Throws ToldByAnother when another rank has the same problem and
+// tells it; returns when this one is to tell.
+void share_problem(const LaunchEnvironment& launch, const std::string& problem,
+                   std::chrono::milliseconds timeout);
 
 }  // namespace fastllm::distributed

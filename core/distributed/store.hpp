@@ -23,6 +23,7 @@ class Store {
   virtual std::optional<std::string> get(const std::string& key) = 0;
   virtual bool has(std::span<const std::string> keys) = 0;          // all of them
   virtual int64_t add(const std::string& key, int64_t amount) = 0;  // returns the sum
+  virtual void remove(const std::string& key) = 0;  // one that is not there: nothing
 };
 
 }  // namespace fastllm::distributed

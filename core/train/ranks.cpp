@@ -2,11 +2,9 @@
 
 namespace fastllm::train {
 
-bool Ranks::any(bool here) const {
-  if (!world) return here;
-  int64_t says = here;
-  world->all_reduce({&says, 1, distributed::kInt64}, distributed::Reduce::kMax).wait();
-  return says != 0;
+int64_t Ranks::most(int64_t here) const {
+  if (world) world->all_reduce({&here, 1, distributed::kInt64}, distributed::Reduce::kMax).wait();
+  return here;
 }
 
 int64_t Ranks::of_main(int64_t value) const {

@@ -29,8 +29,10 @@ struct Ranks {
   int size() const { return world ? world->size() : 1; }
   // Ranks that work on the same samples.
   int replicas() const { return size() / (data ? data->size() : 1); }
+  // The largest of what the ranks say. All ranks ask.
+  int64_t most(int64_t here) const;
   // Whether any rank says so. All ranks ask.
-  bool any(bool here) const;
+  bool any(bool here) const { return most(here) != 0; }
   // What rank 0 says. All ranks ask.
   int64_t of_main(int64_t value) const;
 };

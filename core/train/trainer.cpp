@@ -15,7 +15,6 @@
 #include "core/base/profile.hpp"
 #include "core/base/text.hpp"
 #include "core/data/loader.hpp"
-#include "core/distributed/stop.hpp"
 #include "core/train/decisions.hpp"
 #include "core/train/evaluator.hpp"
 #include "core/train/executor/initialize.hpp"
@@ -31,13 +30,6 @@
 #include "core/train/workspace.hpp"
 
 namespace fastllm::train {
-namespace {
-
-std::string signal_name(int number) {
-  return number == 2 ? "SIGINT" : number == 15 ? "SIGTERM" : fmt::format("{}", number);
-}
-
-}  // namespace
 
 struct Trainer::Impl {
   explicit Impl(const TrainerParts& p)
@@ -170,7 +162,9 @@ struct Trainer::Impl {
     const std::string kept = last_saved >= 0
                                  ? fmt::format("checkpoint {} is the last good one", last_saved)
                                  : std::string("there is no checkpoint to go on from");
-    log::error(
+    // Of all ranks' together; to standard output rank 0 alone says it.
+    log::write(
+        parts.ranks.main() ? log::Level::kError : log::Level::kInfo,
         fmt::format("Stopped after iteration {} since the next diverged; {}, and its weights "
                     "are untouched: lower optimizer.learning_rate.base and start again, or "
                     "see training.divergence.",
@@ -303,8 +297,7 @@ struct Trainer::Impl {
                                          : ", nothing is saved since no iteration was done";
     else if (!due.empty())
       saved += fmt::format("; the next start does the {} first", fmt::join(due, ", "));
-    const int signal =
-        parts.ranks.world ? distributed::agree_on_stop(*parts.ranks.world) : stop_signal().load();
+    const int signal = int(parts.ranks.most(stop_signal().load(std::memory_order_relaxed)));
     log::info(fmt::format("Interrupt signal {} received: stopped after iteration {}{}.",
                           signal_name(signal), completed, saved));
   }

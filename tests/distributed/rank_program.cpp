@@ -20,7 +20,6 @@
 #include "core/base/log.hpp"
 #include "core/distributed/launcher.hpp"
 #include "core/distributed/session.hpp"
-#include "core/distributed/stop.hpp"
 
 using namespace fastllm;
 using namespace fastllm::distributed;
@@ -177,12 +176,11 @@ void run_steps(Session& session, const Arguments& arguments) {
         for (;;) std::this_thread::sleep_for(milliseconds(1000));
       if (event == "signal") ::raise(SIGTERM);
     }
-    float sums[2] = {1, stop_requested() ? 1.0f : 0.0f};
-    world.all_reduce({sums, 2}, Reduce::kSum).wait();
-    expect(sums[0] == float(world.size()), "sum of ones");
-    if (sums[1] > 0) {
-      const int number = agree_on_stop(world);
-      say(fmt::format("stopped at step {} by signal {}", step, number));
+    int64_t most[2] = {step, stop_signal().load()};
+    world.all_reduce({most, 2, kInt64}, Reduce::kMax).wait();
+    expect(most[0] == step, "the step of all");
+    if (most[1] > 0) {
+      say(fmt::format("stopped at step {} by signal {}", step, most[1]));
       return;
     }
     if (step == 0) say(fmt::format("running, process {}", ::getpid()));

@@ -28,6 +28,7 @@ int run_ranks(const Options& options, int argc, char** argv) {
     }
   }
   launch.orderly_codes = {kInterrupted, kDiverged};
+  launch.interrupted_code = kInterrupted;
   return distributed::launch_ranks(launch);
 }
 

@@ -68,6 +68,9 @@ class C10dStore final : public Store {
   int64_t add(const std::string& key, int64_t amount) override {
     return translated<StoreLost>([&] { return store_->add(key, amount); });
   }
+  void remove(const std::string& key) override {
+    translated<StoreLost>([&] { store_->deleteKey(key); });
+  }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;

@@ -113,6 +113,8 @@ void add_distributed(Schema& schema) {
        boolean("pipeline_first", "false", kExpert,
                "Neighbouring ranks are pipeline neighbours instead of data ones."),
        above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds.")),
+       at_least(1, real("heartbeat_timeout", "8", kOptional,
+                        "A rank without a sign of life for so many seconds has failed.")),
        integer("seed", "1234", kOptional, "Seed of all random numbers."),
        dtype("training_dtype", "float32", kCore,
              "Type of weights and hidden states in forward and "

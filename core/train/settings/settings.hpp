@@ -65,6 +65,7 @@ struct DistributedSettings {
   int64_t tensor_parallel = 1, pipeline_parallel = 1, sequence_data_parallel = 1;
   int64_t data_parallel = 1, batch_data_parallel = 1;  // derived
   double timeout_s = 60;                               // for another rank to come to the same step
+  double heartbeat_timeout_s = 8;                      // for a sign of life of another rank
   bool sequence_tensor_parallel = false, pipeline_first = false;
   std::string training_dtype = "float32", optimization_dtype = "float32";
   // seed is what was written; the others are derived from it, modulo 2^64.

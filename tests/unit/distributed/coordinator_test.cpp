@@ -2,8 +2,11 @@
 #include "core/distributed/coordinator.hpp"
 
 #include <gmock/gmock.h>
+#include <signal.h>
 
+#include "core/base/cancel.hpp"
 #include "core/distributed/communicator.hpp"
+#include "core/distributed/introduction.hpp"
 #include "core/distributed/rendezvous.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/unit/distributed/memory_network.hpp"
@@ -41,6 +44,24 @@ TEST(Coordinator, EqualTextsPassAsOftenAsOneLikes) {
     c.agree("data", "x", kLong);
   });
   for (const auto& error : errors) EXPECT_EQ(error, "");
+}
+
+TEST(Coordinator, TheStoreDoesNotGrow) {
+  auto contents = std::make_shared<MemoryStore::Contents>();
+  const auto keys_after = [&](int meetings) {
+    contents->values.clear();
+    run_ranks(4, [&](int rank) {
+      MemoryStore store(contents);
+      Coordinator c(store, rank, 4);
+      for (int i = 0; i < meetings; ++i) {
+        c.meet("here", kLong);
+        c.agree("data", "x", kLong);
+      }
+    });
+    return contents->values.size();
+  };
+  EXPECT_EQ(keys_after(50), keys_after(1));
+  EXPECT_EQ(keys_after(1), 1u);  // the last verdict, which nobody says to have read
 }
 
 TEST(Coordinator, ADifferenceIsNamedOnEveryRank) {
@@ -99,7 +120,7 @@ TEST(Coordinator, WaitingEndsWhenThereIsNoUseInIt) {
 TEST(Rendezvous, NamesOfAllOnEveryRank) {
   std::mutex mutex;
   const auto errors = errors_of(3, [&](int rank, Store& store) {
-    const auto names = introduce(store, rank, 3, "1.0", kLong);
+    const auto names = introduce(store, {rank, 3, "1.0"}, kLong);
     const std::lock_guard lock(mutex);
     EXPECT_EQ(names.size(), 3u);
     for (const auto& name : names) EXPECT_THAT(name, HasSubstr(", process "));
@@ -107,9 +128,69 @@ TEST(Rendezvous, NamesOfAllOnEveryRank) {
   for (const auto& error : errors) EXPECT_EQ(error, "");
 }
 
+TEST(Rendezvous, AProblemOfAllIsTheFirstOnesToTell) {
+  std::mutex mutex;
+  int told_by_another = 0;
+  const auto errors = errors_of(3, [&](int rank, Store& store) {
+    try {
+      introduce(store, {rank, 3, "1.0", "key: wrong"}, kLong);
+    } catch (const ToldByAnother&) {
+      const std::lock_guard lock(mutex);
+      EXPECT_NE(rank, 0);
+      ++told_by_another;
+    }
+  });
+  EXPECT_EQ(errors[0], "key: wrong");
+  EXPECT_EQ(told_by_another, 2);
+}
+
+TEST(Rendezvous, AProblemOfOneIsTheEndOfAll) {
+  const auto errors = errors_of(3, [](int rank, Store& store) {
+    introduce(store, {rank, 3, "1.0", rank == 1 ? "key: wrong\nother: missing" : ""}, kLong);
+  });
+  EXPECT_EQ(errors[1], "key: wrong\nother: missing");
+  for (int rank : {0, 2}) {
+    EXPECT_THAT(
+        errors[size_t(rank)],
+        ::testing::MatchesRegex("rank 1 \\(.*, process [0-9]+\\) failed: key: wrong\nother: "
+                                "missing"));
+  }
+}
+
+TEST(Rendezvous, ARunThatHasBegunIsLeftAlone) {
+  auto contents = std::make_shared<MemoryStore::Contents>();
+  MemoryStore store(contents);
+  introduce(store, {0, 1, "1.0"}, kLong);
+  const auto before = contents->values;
+  EXPECT_THAT(test::message_of([&] {
+                introduce(store, {0, 1, "1.0"}, kLong);
+              }),
+              HasSubstr("expected a run that waits for rank 0, found that the one at that port "
+                        "began without it"));
+  EXPECT_EQ(contents->values, before);
+}
+
+TEST(Rendezvous, ASignalEndsTheWaitOfAll) {
+  stop_signal() = SIGTERM;
+  const auto errors = errors_of(3, [](int rank, Store& store) {
+    if (rank == 2) return;  // never comes
+    try {
+      introduce(store, {rank, 3, "1.0"}, kLong);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.status(), Status::kCancelled);
+      throw;
+    }
+  });
+  stop_signal() = 0;
+  for (int rank : {0, 1})
+    EXPECT_THAT(errors[size_t(rank)],
+                HasSubstr("was asked to stop: Interrupt signal SIGTERM received while waiting for "
+                          "the other ranks: nothing was begun, nothing is saved"));
+}
+
 TEST(Rendezvous, WhoDoesNotComeAndWhoDid) {
   const auto errors = errors_of(4, [](int rank, Store& store) {
-    if (rank != 1 && rank != 2) introduce(store, rank, 4, "1.0", kShort);
+    if (rank != 1 && rank != 2) introduce(store, {rank, 4, "1.0"}, kShort);
   });
   for (int rank : {0, 3}) {
     EXPECT_THAT(errors[size_t(rank)], HasSubstr("expected 4 ranks within 0.05 s, found that ranks "
@@ -120,29 +201,31 @@ TEST(Rendezvous, WhoDoesNotComeAndWhoDid) {
 
 TEST(Rendezvous, TwoOfTheSameNumber) {
   const auto errors = errors_of(3, [](int thread, Store& store) {
-    introduce(store, thread == 2 ? 1 : thread, 3, "1.0", kLong);
+    introduce(store, {thread == 2 ? 1 : thread, 3, "1.0"}, kLong);
   });
   for (const auto& error : errors)
     EXPECT_THAT(error, HasSubstr("two processes say that they are rank 1: "));
 }
 
 TEST(Rendezvous, AnotherNumberOfRanks) {
-  auto errors = errors_of(
-      2, [](int rank, Store& store) { introduce(store, rank, rank == 1 ? 3 : 2, "1.0", kLong); });
+  auto errors = errors_of(2, [](int rank, Store& store) {
+    introduce(store, {rank, rank == 1 ? 3 : 2, "1.0"}, kLong);
+  });
   for (const auto& error : errors) {
     EXPECT_THAT(error, HasSubstr("expected all ranks to be started for 2 ranks, as rank 0 was, "
                                  "found rank 1 ("));
     EXPECT_THAT(error, HasSubstr(") started for 3; start all with the same WORLD_SIZE"));
   }
   // Rank 0 does not look for a rank 2, which has to see for itself.
-  errors = errors_of(
-      3, [](int rank, Store& store) { introduce(store, rank, rank == 2 ? 3 : 2, "1.0", kLong); });
+  errors = errors_of(3, [](int rank, Store& store) {
+    introduce(store, {rank, rank == 2 ? 3 : 2, "1.0"}, kLong);
+  });
   EXPECT_THAT(errors[2], HasSubstr("started for 3"));
 }
 
 TEST(Rendezvous, AnotherVersion) {
   const auto errors = errors_of(2, [](int rank, Store& store) {
-    introduce(store, rank, 2, rank == 1 ? "1.1" : "1.0", kLong);
+    introduce(store, {rank, 2, rank == 1 ? "1.1" : "1.0"}, kLong);
   });
   for (const auto& error : errors)
     EXPECT_THAT(error,

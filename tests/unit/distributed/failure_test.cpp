@@ -118,6 +118,29 @@ TEST_F(Watches, OneThatIsDoneIsNotMissed) {
   EXPECT_NO_THROW(a->await(milliseconds(700)));
 }
 
+TEST_F(Watches, OneWhoseConnectionEndedIsNamedAtOnce) {
+  auto a = watch(0, 3), b = watch(1, 3), c = watch(2, 3);
+  a->lost(2);
+  const std::string told =
+      "rank 2 (host, process 2) failed: it ended without a word, as a process does that is killed";
+  EXPECT_EQ(learnt(*a), told);
+  EXPECT_EQ(learnt(*b), told);
+}
+
+TEST_F(Watches, OneThatSaidItIsDoneMayGo) {
+  auto a = watch(0, 2), b = watch(1, 2);
+  b.reset();
+  a->lost(1);
+  EXPECT_NO_THROW(a->await(milliseconds(100)));
+}
+
+TEST_F(Watches, OneThatFailedIsToldByItsOwnSentence) {
+  auto a = watch(0, 3), b = watch(1, 3), c = watch(2, 3);
+  b->fail("the disk is full");
+  a->lost(1);
+  EXPECT_EQ(learnt(*c), "rank 1 failed: the disk is full");
+}
+
 TEST_F(Watches, ALostStoreIsRankZero) {
   auto b = watch(1, 2);
   {

@@ -46,6 +46,11 @@ class MemoryStore final : public Store {
     const auto lock = open();
     return contents_->sums[key] += amount;
   }
+  void remove(const std::string& key) override {
+    const auto lock = open();
+    contents_->values.erase(key);
+    contents_->sums.erase(key);
+  }
 
  private:
   std::unique_lock<std::mutex> open() {

@@ -75,6 +75,7 @@ DistributedSettings read_distributed(Reader& reader, const Environment& environm
   ranks.local_world_size =
       reader.get_or_fill(kAt + "local_world_size", environment.local_world_size.value_or(1));
   reader.read("model.distributed", {{"timeout", ranks.timeout_s},
+                                    {"heartbeat_timeout", ranks.heartbeat_timeout_s},
                                     {"tensor_parallel", ranks.tensor_parallel},
                                     {"pipeline_parallel", ranks.pipeline_parallel},
                                     {"sequence_data_parallel", ranks.sequence_data_parallel},

@@ -85,7 +85,8 @@ std::vector<Bound> core_bounds() {
                               {"0", "1048577"},
                               {"1", "1048576", "null"},
                               {"model.distributed.world_size=1048576"}},
-                             {"timeout", {"0", "null"}, {"1e-3"}}});
+                             {"timeout", {"0", "null"}, {"1e-3"}},
+                             {"heartbeat_timeout", {"0.9", "null"}, {"1"}}});
   add("pretrained.", {{"timeout", {"0"}, {"1e-3", "null"}}});
   add("training.",
       {{"train_iters", {"-1", "null"}, {"0"}},
