@@ -16,6 +16,7 @@
 #include "core/base/file.hpp"
 #include "core/base/log.hpp"
 #include "core/base/version.hpp"
+#include "core/distributed/introduction.hpp"
 
 namespace fastllm::host {
 namespace {
@@ -85,6 +86,10 @@ int main(int argc, char** argv) {
   } catch (const host::UsageError& e) {
     log::plain_error(e.text);
     return host::kBadUsage;
+  } catch (const host::ToldElsewhere& e) {
+    return e.code;
+  } catch (const distributed::ToldByAnother&) {
+    return host::kFailed;
   } catch (const Error& e) {
     log::plain_error(e.what());
     return e.status() == Status::kCancelled ? host::kInterrupted : host::kFailed;

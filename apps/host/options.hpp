@@ -38,6 +38,10 @@ struct Options {
 struct UsageError {
   std::string text;
 };
+// What is wrong is told by another rank; this one ends with the code.
+struct ToldElsewhere {
+  int code;
+};
 Options parse_options(int argc, char** argv);
 std::string help_text();
 // Words of a command that configures: overrides, and one file or folder.

@@ -28,6 +28,14 @@ int64_t vocab_size(const config::Node& configuration) {
   return configuration.get_optional<int64_t>("model.base_model.vocab_size").value_or(0);
 }
 
+// Where the configuration does not say which rank this is, the launcher may; others than rank 0 are
+// to keep quiet.
+void speak_as_launched() {
+  const auto launch = distributed::LaunchEnvironment::from_process();
+  log::configure(
+      {.rank = int(launch.rank.value_or(0)), .world_size = int(launch.world_size.value_or(1))});
+}
+
 std::chrono::milliseconds to_wait(double seconds) {
   return std::chrono::milliseconds(int64_t(std::min(seconds, kLongestWait_s) * 1000));
 }
@@ -54,6 +62,7 @@ Run::Run(Options options, std::string command_line)
   try {
     job_.resolve();
   } catch (const Error&) {
+    speak_as_launched();
     if (job_.configuration().size() > 0) print_configuration();
     throw;
   }
@@ -105,6 +114,7 @@ void Run::join() {
   }
   distributed::SessionOptions options;
   options.timeout = to_wait(d.timeout_s);
+  options.watch = distributed::WatchOptions::within(to_wait(d.heartbeat_timeout_s));
   options.watch.interrupted_code = kInterrupted;
   session_ = distributed::Session::join(launch, d.world(), int(d.rank), options);
   config::Node shared = config::dump(job_.schema(), job_.configuration(), 0);
@@ -194,6 +204,21 @@ std::shared_ptr<const data::SampledDataset> Run::make_dataset(const std::string&
       train::sampling_settings(settings(), name, samples, vocab_size(job_.configuration()),
                                train::predicted_tokens(job_.model().description())),
       settings().data.legacy_definition ? "data" : "data.datasets." + name, *sources_);
+}
+
+void tell_once(const std::string& problem, int code) {
+  constexpr std::chrono::seconds kLongest(10);
+  std::optional<distributed::LaunchEnvironment> launch;
+  try {
+    launch = distributed::LaunchEnvironment::from_process();
+  } catch (const Error&) {  // no way to meet
+    return;
+  }
+  try {
+    distributed::share_problem(*launch, problem, kLongest);
+  } catch (const distributed::ToldByAnother&) {
+    throw ToldElsewhere{code};
+  }
 }
 
 int exit_code(train::Outcome outcome) {

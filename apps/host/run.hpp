@@ -80,4 +80,22 @@ class Run {
 
 int exit_code(train::Outcome outcome);
 
+// Throws ToldElsewhere with that code when another rank of the launch tells this problem.
+void tell_once(const std::string& problem, int code);
+
+// What a command does before it meets the other ranks, and may find wrong: the same on all of them, most
+// often, which is then told by one. Gives what body gives.
+template <class Body>
+auto before_meeting(Body&& body) {
+  try {
+    return body();
+  } catch (const UsageError& e) {
+    tell_once(e.text, kBadUsage);
+    throw;
+  } catch (const Error& e) {
+    tell_once(e.what(), kFailed);
+    throw;
+  }
+}
+
 }  // namespace fastllm::host

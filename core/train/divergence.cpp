@@ -127,24 +127,29 @@ bool Divergence::has_non_finite(const std::map<std::string, double>& losses) {
   return false;
 }
 
-std::string find_non_finite(Workspace& w, const StepInput& step) {
+Origin find_non_finite(Workspace& w, const StepInput& step) {
   std::string first = find_parameter(w.store, "weights", false);
-  const auto found = [&] { return w.ranks.any(!first.empty()); };
-  bool anywhere = found();
-  if (!anywhere) {
+  const int size = w.ranks.size(), rank = w.ranks.world ? w.ranks.world->rank() : 0;
+  // Larger the lower the rank; 0: no rank found any.
+  const auto found = [&] { return int(w.ranks.most(first.empty() ? 0 : size - rank)); };
+  int anywhere = found();
+  if (anywhere == 0) {
     FirstNonFinite observer(w.layout.description());
     w.executor.train(step, w.training_schedule, &observer);
     first = observer.found;
     anywhere = found();
   }
-  if (!anywhere) {
+  if (anywhere == 0) {
     first = find_parameter(w.store, "grads", true);
     anywhere = found();
   }
   const std::string where = w.ranks.world ? "The first on this rank" : "The first";
-  if (!first.empty()) return where + " that is not finite: " + first + ".";
-  if (anywhere) return "What is not finite began on another rank; see what it says.";
-  return "Repeating the step gave finite numbers alone, so memory or processor may be faulty.";
+  const int teller = anywhere > 0 ? size - anywhere : 0;
+  if (!first.empty()) return {where + " that is not finite: " + first + ".", rank == teller};
+  if (anywhere > 0)
+    return {fmt::format("What is not finite began on rank {}; see what it says.", teller), false};
+  return {"Repeating the step gave finite numbers alone, so memory or processor may be faulty.",
+          rank == teller};
 }
 
 }  // namespace fastllm::train

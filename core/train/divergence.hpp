@@ -54,7 +54,11 @@ class Divergence {
 
 // Runs the step again, with the weights it had, and names what was first not finite, in the order
 // of the computation: a weight, an output in forward, its gradient in backward, or a parameter's
-// gradient. Leaves the grads shard as the step does. One sentence.
-std::string find_non_finite(Workspace& workspace, const StepInput& step);
+// gradient. Leaves the grads shard as the step does. All ranks ask; each looks at what is its own.
+struct Origin {
+  std::string text;      // one sentence
+  bool to_tell = false;  // this rank is the one of all that has most to say
+};
+Origin find_non_finite(Workspace& workspace, const StepInput& step);
 
 }  // namespace fastllm::train

@@ -9,6 +9,14 @@
 #include "core/base/text.hpp"
 
 namespace fastllm::train {
+namespace {
+
+// What one rank is to tell for all stands in the logs of all.
+void warn(const std::string& text, bool to_tell) {
+  log::write(to_tell ? log::Level::kWarning : log::Level::kInfo, text);
+}
+
+}  // namespace
 
 Updater::Updater(const Settings& settings, Workspace& workspace)
     : settings_(settings),
@@ -73,8 +81,9 @@ std::optional<Updater::Update> Updater::leave_out_for_scale(int64_t i, const Ste
       "not finite at the {} loss scale {} (optimizer.gradient_scaler.{}).",
       i, stuck_in_a_row_, constant ? "constant" : "smallest", float_text(scale),
       constant ? "constant" : "minimum");
-  append_origin(input, text);
-  log::warning(text);
+  bool to_tell = workspace_.ranks.main();
+  append_origin(input, text, to_tell);
+  warn(text, to_tell);
   if (divergence_.protects_weights()) return std::nullopt;
   return Update{};
 }
@@ -87,8 +96,8 @@ bool Updater::tell(int64_t i, const std::string& wrong, const StepInput& input, 
   const bool protects = divergence_.protects_weights();
   if (!protects && diverged_at_ > 0) return true;
   std::string text = fmt::format("Iteration {} diverged: {}.", i, wrong);
-  bool whole = true;
-  if (!finite && diverged_in_a_row_ == 0) whole = append_origin(input, text);
+  bool whole = true, to_tell = workspace_.ranks.main();
+  if (!finite && diverged_in_a_row_ == 0) whole = append_origin(input, text, to_tell);
   const bool takes_place = !protects && whole;
   if (!takes_place) {
     text += " Its update is left out.";
@@ -100,14 +109,16 @@ bool Updater::tell(int64_t i, const std::string& wrong, const StepInput& input, 
         " Nothing is saved from here on: stop, lower optimizer.learning_rate.base, and go on "
         "from the last checkpoint.";
   }
-  log::warning(text);
+  warn(text, to_tell);
   return takes_place;
 }
 
 // false: the search broke off, and the gradients are no longer those of the step.
-bool Updater::append_origin(const StepInput& input, std::string& text) {
+bool Updater::append_origin(const StepInput& input, std::string& text, bool& to_tell) {
   try {
-    text += fmt::format(" {}", find_non_finite(workspace_, input));
+    const Origin origin = find_non_finite(workspace_, input);
+    text += " " + origin.text;
+    to_tell = origin.to_tell;
     return true;
   } catch (const std::exception& e) {
     if (workspace_.ranks.world) throw;  // the others are in the middle of the step

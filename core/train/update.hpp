@@ -48,7 +48,7 @@ class Updater {
   optim::StepReport run_optimizer(double learning_rate, bool skip_non_finite);
   std::optional<Update> leave_out_for_scale(int64_t i, const StepInput& input);
   bool tell(int64_t i, const std::string& wrong, const StepInput& input, bool finite);
-  bool append_origin(const StepInput& input, std::string& text);
+  bool append_origin(const StepInput& input, std::string& text, bool& to_tell);
 
   const Settings& settings_;
   Workspace& workspace_;

@@ -132,24 +132,29 @@ std::optional<fs::path> replace_folder(Options& options) {
 int run_evaluate(const Options& given, const std::string& command_line) {
   install_stop_handlers();
   Options options = given;
-  const std::optional<fs::path> chosen = replace_folder(options);
-  Run run(options, command_line);
+  std::optional<fs::path> chosen;
+  const auto made = before_meeting([&] {
+    chosen = replace_folder(options);
+    auto run = std::make_unique<Run>(options, command_line);
+    if (!options.validate && !run->settings().run.experiment_dir) {
+      throw Error(
+          Status::kInvalid,
+          "run.experiment_dir: expected the folder with the checkpoint to evaluate, found null; "
+          "set it, or name the folder instead of a configuration");
+    }
+    return run;
+  });
+  Run& run = *made;
   if (options.validate) {
     run.print_configuration();
     run.tell_plan();
     return kDone;
   }
-  const std::optional<std::string>& experiment = run.settings().run.experiment_dir;
-  if (!experiment) {
-    throw Error(
-        Status::kInvalid,
-        "run.experiment_dir: expected the folder with the checkpoint to evaluate, found null; "
-        "set it, or name the folder instead of a configuration");
-  }
   return run.carry_out([&] {
     run.join();
     // Before anything is made: without a checkpoint no folder of a run is left behind.
-    const checkpoint::Found found = find_checkpoint(*experiment, chosen, run.ranks());
+    const checkpoint::Found found =
+        find_checkpoint(*run.settings().run.experiment_dir, chosen, run.ranks());
     run.begin(Run::Kind::kEvaluation);
     const train::TrainerParts parts = run.parts();
     return exit_code(train::run_evaluation(

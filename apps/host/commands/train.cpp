@@ -44,7 +44,8 @@ std::unique_ptr<checkpoint::CheckpointManager> make_checkpoints(Job& job,
 
 int run_train(const Options& options, const std::string& command_line) {
   install_stop_handlers();  // from here on a signal means: finish, save, tell
-  Run run(options, command_line);
+  const auto made = before_meeting([&] { return std::make_unique<Run>(options, command_line); });
+  Run& run = *made;
   if (options.validate) {
     run.print_configuration();
     run.tell_plan();

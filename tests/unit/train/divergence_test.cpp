@@ -46,7 +46,7 @@ TEST(FindNonFinite, NamesTheOutputByItsLayerAndItsNameWhateverDotsTheyHold) {
   options.hidden = "hidden.states";
   test::ToyStep rig(options);
   rig.model.poison = {3, false, 1, 1, 1};
-  EXPECT_THAT(find_non_finite(rig.workspace, rig.input),
+  EXPECT_THAT(find_non_finite(rig.workspace, rig.input).text,
               HasSubstr("The first that is not finite: output hidden.states of layer block_1 (1 of "
                         "30 values, the first nan at [0, 1]) in forward of micro-batch 1."));
 }
@@ -64,7 +64,7 @@ TEST(FindNonFinite, AsksForNoOutputThatTheStepDoesNotMake) {
 // Each rank looks at its own micro-batches; one that finds nothing must not blame the hardware.
 TEST(FindNonFinite, ARankWithoutItPointsToTheOthers) {
   distributed::testing::MemoryNetwork network;
-  std::string told[2];
+  Origin told[2];
   distributed::testing::run_ranks(2, [&](int rank) {
     const auto world = distributed::make_exchange(
         group_of({.data = 2}, distributed::GroupKind::kWorld, rank), network.of(rank));
@@ -72,11 +72,14 @@ TEST(FindNonFinite, ARankWithoutItPointsToTheOthers) {
     settings.distributed.world_size = settings.distributed.data_parallel = 2;
     settings.distributed.rank = rank;
     test::ToyStep rig({}, settings, {.world = world.get(), .data = world.get()});
-    if (rank == 0) rig.model.poison = {3, false, 1, 1, 1};
+    if (rank == 1) rig.model.poison = {3, false, 1, 1, 1};
     told[rank] = find_non_finite(rig.workspace, rig.input);
   });
-  EXPECT_THAT(told[0], HasSubstr("The first on this rank that is not finite: output hidden of layer block_1"));
-  EXPECT_EQ(told[1], "What is not finite began on another rank; see what it says.");
+  EXPECT_THAT(
+      told[1].text,
+      HasSubstr("The first on this rank that is not finite: output hidden of layer block_1"));
+  EXPECT_EQ(told[0].text, "What is not finite began on rank 1; see what it says.");
+  EXPECT_TRUE(told[1].to_tell && !told[0].to_tell);
 }
 
 }  // namespace
