@@ -16,9 +16,11 @@
 #include "core/base/error.hpp"
 #include "core/base/log.hpp"
 #include "core/checkpoint/convert.hpp"
+#include "core/checkpoint/finder.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/placement.hpp"
 #include "core/checkpoint/tensor_view.hpp"
+#include "core/distributed/failure.hpp"
 #include "core/shard/elements.hpp"
 
 namespace fastllm::checkpoint {
@@ -345,7 +347,17 @@ void check_parameters(const LoadRequest& request, const Stored& stored, LoadResu
 
 }  // namespace
 
-LoadResult load(const LoadRequest& request) {
+namespace {
+
+bool is_whole(const std::filesystem::path& path) {
+  try {
+    return what_it_lacks(path).empty();
+  } catch (const Error&) {  // not even a folder
+    return false;
+  }
+}
+
+LoadResult load_all(const LoadRequest& request) {
   if (request.verify_checksums) {
     if (const auto manifest = read_manifest(request.path))
       verify_checksums(request.path, *manifest, request.meet ? request.states.rank : 0,
@@ -401,6 +413,25 @@ LoadResult load(const LoadRequest& request) {
   // Ranks read for unlike times, and the next collective waits less long than a meeting.
   if (request.meet) request.meet(fmt::format("loading {}: all is read", request.path.string()));
   return result;
+}
+
+}  // namespace
+
+LoadResult load(const LoadRequest& request) {
+  const bool whole = is_whole(request.path);
+  try {
+    return load_all(request);
+  } catch (const distributed::PeerFailure&) {
+    throw;  // not ours
+  } catch (const Error& e) {
+    if (!whole || is_whole(request.path)) throw;
+    throw Error(
+        e.status(),
+        fmt::format("{}; expected {} to stay while it is loaded, found that it is no longer "
+                    "whole, as when a training deletes it that keeps newer ones: start "
+                    "again, or load one that training.checkpoint.keep or keep_every keeps",
+                    e.what(), request.path.string()));
+  }
 }
 
 }  // namespace fastllm::checkpoint

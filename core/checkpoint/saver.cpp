@@ -250,29 +250,31 @@ class Saving {
  public:
   // what: for those who wait for a rank.
   Saving(const SaveRequest& request, const std::string& what)
-      : request_(request),
-        what_(what),
-        main_(request.states.rank == 0),
-        target_(request.base / std::to_string(request.iteration)) {}
+      : request_(request), what_(what), target_(request.base / std::to_string(request.iteration)) {}
 
   fs::path run() {
     require_parallel();
-    if (main_) open();
-    if (main_) unfinished_->in_use_by_others(several());
-    meet("the unfinished folder");
-    if (!main_) find_folder();
+    first_does("the unfinished folder", [&] { open(); });
+    if (directory_.empty()) find_folder();
     write();
     if (request_.read_back) read_back_samples(request_, directory_);
     meet("what was written");
-    if (main_) unfinished_->in_use_by_others(false);
-    if (main_) publish_all();
-    meet("the finished checkpoint");
+    first_does("the finished checkpoint", [&] { publish_all(); });
     return target_;
   }
 
  private:
   void meet(const char* place) const {
     if (request_.meet) request_.meet(fmt::format("{}: {}", what_, place));
+  }
+
+  bool first() const { return request_.states.rank == 0; }
+
+  // Rank 0 does it, the others wait.
+  template <class Body>
+  void first_does(const char* place, Body&& body) {
+    if (first()) body();
+    meet(place);
   }
 
   bool several() const { return request_.states.layout->world().size() > 1; }
@@ -302,6 +304,7 @@ class Saving {
                                                     bytes_text(needed), bytes_text(*free)));
     }
     unfinished_.emplace(aside / name());
+    unfinished_->in_use_by_others(several());
     directory_ = unfinished_->path();
   }
 
@@ -327,13 +330,13 @@ class Saving {
     const std::unique_ptr<Writer> writer =
         request_.format.create(directory_, metadata, request_.states.rank);
     write_states(request_, *writer);
-    if (!main_) writer->finish(true);
+    if (!first()) writer->finish(true);
     meet("the files of all ranks but the first");
-    if (main_) writer->finish(true);
-    meet("the files of all ranks");
+    first_does("the files of all ranks", [&] { writer->finish(true); });
   }
 
   void publish_all() {
+    unfinished_->in_use_by_others(false);
     for (const auto& [name, content] : request_.extra_files)
       write_file_atomic(directory_ / name, content);
     write_file_atomic(directory_ / kManifestName, manifest_text(make_manifest(directory_)));
@@ -344,11 +347,39 @@ class Saving {
 
   const SaveRequest& request_;
   const std::string& what_;
-  const bool main_;
   const fs::path target_;
   std::optional<UnfinishedDirectory> unfinished_;  // of rank 0
   fs::path directory_;
 };
+
+// What to do about a file that could not be written, by what the system says; empty: nothing known.
+std::string advice(const SaveRequest& request, const Error& e) {
+  if (e.status() != Status::kUnavailable) return "";
+  const std::string_view text = e.what();
+  const auto says = [&](int code) { return text.find(": " + errno_text(code)) != text.npos; };
+  std::string todo;
+  if (says(ENOSPC) || says(EDQUOT)) {  // another program took the room meanwhile
+    todo = bytes_text(bytes_to_save(request.states)) + " are needed in all";
+    const auto free = free_bytes(request.base);
+    if (free) todo += fmt::format(", {} are free now", bytes_text(*free));
+    if (free && request.states.layout->world().size() == 1)
+      todo += " that the unfinished save is removed";
+    todo += "; free some";
+  } else if (says(EFBIG)) {
+    todo = "raise the limit on the size of files (ulimit -f)";
+  } else if (says(EROFS)) {
+    todo = "mount its file system for writing again";
+  } else if (says(EACCES) || says(EPERM)) {
+    todo = "give this user the permission to write there";
+  } else if (says(EIO) || says(ESTALE)) {
+    todo = "see to the disk, or the network to it";
+  } else {
+    return "";
+  }
+  const bool several = request.states.layout->world().size() > 1;
+  return fmt::format("; {}, or choose another run.experiment_dir{}", todo,
+                     several ? "; the next start removes what is left of this save" : "");
+}
 
 }  // namespace
 
@@ -361,21 +392,8 @@ fs::path save(const SaveRequest& request) {
     throw;  // not ours
   } catch (const distributed::CommunicationError&) {
     throw;
-  } catch (Error& e) {
-    const auto free = free_bytes(request.base);
-    std::string text = e.what();
-    // Found out in the middle: another program took the room meanwhile.
-    if (e.status() == Status::kUnavailable && text.find(errno_text(ENOSPC)) != std::string::npos &&
-        free) {
-      text += fmt::format(
-          "; {} are needed in all, {} are free now{}; free some, or choose another "
-          "run.experiment_dir",
-          bytes_text(bytes_to_save(request.states)), bytes_text(*free),
-          request.states.layout->world().size() == 1
-              ? " that the unfinished save is removed"
-              : ", and the next start removes what is left of this save");
-    }
-    throw Error(e.status(), what + ": " + text);
+  } catch (const Error& e) {
+    throw Error(e.status(), what + ": " + e.what() + advice(request, e));
   } catch (const fs::filesystem_error& e) {
     throw Error(Status::kUnavailable, fmt::format("{}: cannot work on {}: {}", what,
                                                   e.path1().string(), e.code().message()));

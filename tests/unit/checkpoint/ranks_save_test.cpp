@@ -180,9 +180,11 @@ TEST_F(RanksSave, AFullDiskIsToldAsItIs) {
   HookedFormat full(formats[1], [&](const std::string& step, const fs::path&) {
     if (step == "finish") throw Error(Status::kUnavailable, errno_text(ENOSPC));
   });
-  EXPECT_THAT(save_both({request(0, formats[0]), request(1, full)})[1],
-              AllOf(HasSubstr("bytes are needed in all"),
-                    HasSubstr("the next start removes what is left of this save; free some")));
+  EXPECT_THAT(
+      save_both({request(0, formats[0]), request(1, full)})[1],
+      AllOf(HasSubstr("bytes are needed in all"),
+            HasSubstr("free some, or choose another run.experiment_dir; the next start removes "
+                      "what is left of this save")));
 }
 
 TEST_F(RanksSave, TheFolderIsFoundInsideAFileSystemOfItsOwn) {
