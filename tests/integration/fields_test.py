@@ -299,6 +299,7 @@ FIELDS |= {"model.distributed." + key: case for key, case in {
     "local_world_size": refused(2, "local_world_size"),
     "pipeline_first": same(True),
     "timeout": same(10.0),  # of one rank; of several: data_parallel_test.py
+    "heartbeat_timeout": same(10.0),  # of one rank; of several: faults_test.py
     "seed": changes(1),
     "training_dtype": changes("bfloat16"),
     "optimization_dtype": refused("bfloat16", "optimization_dtype"),
