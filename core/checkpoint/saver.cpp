@@ -356,7 +356,7 @@ class Saving {
 std::string advice(const SaveRequest& request, const Error& e) {
   if (e.status() != Status::kUnavailable) return "";
   const std::string_view text = e.what();
-  const auto says = [&](int code) { return text.find(": " + errno_text(code)) != text.npos; };
+  const auto says = [&](int code) { return text.find(errno_text(code)) != text.npos; };
   std::string todo;
   if (says(ENOSPC) || says(EDQUOT)) {  // another program took the room meanwhile
     todo = bytes_text(bytes_to_save(request.states)) + " are needed in all";

@@ -113,7 +113,7 @@ void add_distributed(Schema& schema) {
        boolean("pipeline_first", "false", kExpert,
                "Neighbouring ranks are pipeline neighbours instead of data ones."),
        above(0, real("timeout", "60", kOptional, "Longest wait for other ranks, in seconds.")),
-       at_least(1, real("heartbeat_timeout", "8", kOptional,
+       at_least(1, real("heartbeat_timeout", "8", kExpert,
                         "A rank without a sign of life for so many seconds has failed.")),
        integer("seed", "1234", kOptional, "Seed of all random numbers."),
        dtype("training_dtype", "float32", kCore,
