@@ -2,6 +2,7 @@
 """What frozen weights promise: not a bit of them moves, what is sent and kept falls by their share and no further, and
 store_frozen_weights_in_optimization_precision changes where they are kept and nothing else. Real runs of one to four ranks; what is
 expected of memory and traffic is computed from the rules (tests/fixtures/memory_table.py)."""
+import dataclasses
 import json
 import re
 import struct
@@ -26,12 +27,22 @@ def scales(*kinds, value=0):
 
 
 # What is frozen: a row is a name, the kinds of memory_table.py and of the configuration, what of a parameter's name tells that it is one
-# of them, and what else the configuration needs.
+# of them, and the number of experts.
 KINDS = (
-    ("MLP", ("mlp",), r"\.mlp\.", {}),
-    ("embedding", ("embeddings",), r"word_embeddings", {}),
-    ("everything but the head", ("mlp", "attention", "embeddings", "norm"), r"\.mlp\.|self_attn|word_embeddings|norm", {}),
+    ("MLP", ("mlp",), r"\.mlp\.", 1),
+    ("embedding", ("embeddings",), r"word_embeddings", 1),
+    ("everything but the head", ("mlp", "attention", "embeddings", "norm"), r"\.mlp\.|self_attn|word_embeddings|norm", 1),
+    ("experts", ("mlp",), r"\.mlp\.layer_", 4),
+    ("router", ("router",), r"\.mlp\.router", 4),
 )
+
+
+def model_of(experts):
+    """As memory_table.py has it, and as the configuration."""
+    changes = {TRANSFORMER + "num_experts": experts, TRANSFORMER + "num_experts_per_token": 2} if experts > 1 else {}
+    return dataclasses.replace(MODEL, num_experts=experts), changes
+
+
 # Ways to lie over ranks: tensor, pipeline, data, ZeRO stage.
 MESHES = tuple((1, 1, dp, zero) for dp in (1, 2, 4) for zero in (1, 2, 3)) + (
     (2, 1, 1, 1), (2, 1, 2, 3), (1, 2, 1, 1), (1, 2, 2, 2), (1, 2, 2, 3), (2, 2, 1, 3))
@@ -82,8 +93,8 @@ class FrozenCase(HostTest):
 
 class FrozenBits(FrozenCase):
     def test_frozen_weights_keep_every_bit_and_others_move(self):
-        for name, kinds, pattern, model in KINDS:
-            frozen = {**scales(*kinds), **model}
+        for name, kinds, pattern, experts in KINDS:
+            frozen = {**scales(*kinds), **model_of(experts)[1]}
             start = self.train(f"{name} start", iterations=1, **frozen, **{"optimizer.learning_rate.base": 0})
             for ranks, zero in ((1, 1), (2, 2), (2, 3)):
                 for where, option in (("wide", {}), ("narrow", NARROW)):
@@ -97,15 +108,16 @@ class FrozenBits(FrozenCase):
 
     def test_frozen_equals_a_vanishing_scale(self):
         """A step of 1e-12 of the rate is below the last bit of any weight that is not 0."""
-        for name, kinds, _, model in KINDS:
+        for name, kinds, _, experts in KINDS:
             with self.subTest(name):
-                zero, tiny = (self.train(f"{name} {value}", iterations=20, **scales(*kinds, value=value), **model, **UNCLIPPED)
+                changes = {**model_of(experts)[1], **UNCLIPPED}
+                zero, tiny = (self.train(f"{name} {value}", iterations=20, **scales(*kinds, value=value), **changes)
                               for value in (0, 1e-12))
                 losses = [[m["language_model_loss"] for m in read_metrics(experiment)] for experiment in (zero, tiny)]
                 self.assertEqual(len(losses[0]), 20)
                 self.assertEqual(*losses)
-        free = self.train("free", iterations=20, **UNCLIPPED)
-        self.assertNotEqual([m["language_model_loss"] for m in read_metrics(free)], losses[0])
+                free = self.train(f"{name} free", iterations=20, **changes)
+                self.assertNotEqual([m["language_model_loss"] for m in read_metrics(free)], losses[0])
 
 
 class FrozenPrecision(FrozenCase):
@@ -188,13 +200,14 @@ class FrozenPrecision(FrozenCase):
 
 
 class FrozenMemory(FrozenCase):
-    def check(self, name, kinds, model, mesh, where):
+    def check(self, name, kinds, experts, mesh, where):
         tp, pp, dp, zero = mesh
+        shape, model = model_of(experts)
         ranks = tp * pp * dp
         option = NARROW if where == "narrow" else {}
         changes = {**scales(*kinds), **model, **mesh_changes(*mesh), **option, "batch.batch_size": 8, "batch.micro_batch_size": 1}
         experiment = self.train(f"{name} {mesh} {where}", ranks, iterations=0, **changes)
-        expected = tables(MODEL, tp=tp, pp=pp, dp=dp, zero=zero, frozen=set(kinds),
+        expected = tables(shape, tp=tp, pp=pp, dp=dp, zero=zero, frozen=set(kinds),
                           store_frozen_weights_in_optimization_precision=not option)
         for rank in range(ranks):
             found = re.findall(r"(?:>>> Allocating|Total allocated).*", self.log(experiment, rank))
@@ -207,11 +220,11 @@ class FrozenMemory(FrozenCase):
 
     def test_every_rank_shows_what_the_rules_say(self):
         for number, mesh in enumerate(MESHES):
-            for row, (name, kinds, _, model) in enumerate(KINDS):
+            for row, (name, kinds, _, experts) in enumerate(KINDS):
                 # Each way to lie over ranks with each of both options, each kind with either in turn.
                 for where in ("wide", "narrow") if row == number % len(KINDS) else ("wide", "narrow")[(number + row) % 2:][:1]:
                     with self.subTest(frozen=name, mesh=mesh, where=where):
-                        self.check(name, kinds, model, mesh, where)
+                        self.check(name, kinds, experts, mesh, where)
 
 
     def test_the_table_of_the_users_page(self):
@@ -243,10 +256,10 @@ class FrozenTraffic(FrozenCase):
         found = re.findall(r"([\w.]+): (\w+) ([\d,]+) in", text)
         return {(group, operation): int(size.replace(",", "")) for group, operation, size in found}
 
-    def expected(self, kinds, dp, zero):
+    def expected(self, shape, kinds, dp, zero):
         """Bytes of weights gathered and of gradients reduced by a rank: each group's shard goes to each other rank, when it is not in its
         buffer yet, and after each backward."""
-        stages = make_stages(MODEL.layers(), 1, dp, set(kinds))
+        stages = make_stages(shape.layers(), 1, dp, set(kinds))
         size = [[group.shard_size * 4 * (dp - 1) for group in stage] for stage in stages]
         lowest = min(s for s, stage in enumerate(stages) if not stage[0].frozen)
         buffers = 2 if zero == 3 else self.STAGES
@@ -269,27 +282,31 @@ class FrozenTraffic(FrozenCase):
     def test_bytes_fall_by_the_frozen_share(self):
         """One micro-batch, so that a gradient is reduced once a step."""
         for dp, zero in ((2, 1), (2, 2), (2, 3), (4, 1), (4, 2), (4, 3)):
-            rows = [("nothing", (), "", {}), *KINDS]
-            found, planned, rules = [], [], []
-            for name, kinds, _, model in rows:
-                for where, option in (("wide", {}), ("narrow", NARROW)) if zero != 2 else (("wide", {}),):
-                    experiment = self.train(f"{name} {dp} {zero} {where}", dp, **scales(*kinds), **model, **option, **{ZERO: zero})
-                    found.append(self.sent(experiment))
+            plain = {}  # by the number of experts: what a run with nothing frozen sent, what the rules and the plan say of it
+            for name, kinds, _, experts in (("nothing", (), "", 1), ("nothing of experts", (), "", 4), *KINDS):
+                # Where frozen weights are kept does not matter.
+                option = NARROW if kinds and (dp, zero) in ((2, 1), (4, 3)) else {}
+                with self.subTest(frozen=name, dp=dp, zero=zero):
+                    shape, model = model_of(experts)
+                    experiment = self.train(f"{name} {dp} {zero}", dp, **scales(*kinds), **model, **option, **{ZERO: zero})
+                    sent = self.sent(experiment)
                     kind, = self.plan(experiment / "runs/0/config.yaml")["kinds"]
-                    planned.append(kind["bytes_sent_first_step"] + (ITERATIONS - 1) * kind["bytes_sent"])
-                    rules.append((name, where, *self.expected(kinds, dp, zero)))
-            for run, plan, (name, where, gathered, reduced, frozen) in zip(found, planned, rules, strict=True):
-                with self.subTest(frozen=name, where=where, dp=dp, zero=zero):
-                    self.assertEqual(run["world", "reduce_scatter"], reduced)
-                    # Besides weights, losses and what ranks agree on are gathered, alike in all of these runs.
-                    self.assertEqual(found[0]["world", "all_gather"] - run["world", "all_gather"], rules[0][2] - gathered)
-                    self.assertEqual(sum(found[0].values()) - sum(run.values()), planned[0] - plan)
+                    planned = kind["bytes_sent_first_step"] + (ITERATIONS - 1) * kind["bytes_sent"]
+                    gathered, reduced, frozen = self.expected(shape, kinds, dp, zero)
+                    self.assertEqual(sent["world", "reduce_scatter"], reduced)
+                    if not kinds:
+                        plain[experts] = sent, planned, gathered, reduced
+                        continue
+                    plain_sent, plain_planned, plain_gathered, plain_reduced = plain[experts]
+                    # Besides weights, losses and what ranks agree on are gathered, alike in runs of one model.
+                    self.assertEqual(plain_sent["world", "all_gather"] - sent["world", "all_gather"], plain_gathered - gathered)
+                    self.assertEqual(sum(plain_sent.values()) - sum(sent.values()), plain_planned - planned)
                     # Weights that are a whole number of shards: their gradients are the share by which reducing falls, and their gathers
                     # all but the first where no stage uses another's buffer.
-                    if name in ("MLP", "embedding"):
-                        self.assertEqual(rules[0][3] - reduced, ITERATIONS * frozen)
+                    if len(kinds) == 1:
+                        self.assertEqual(plain_reduced - reduced, ITERATIONS * frozen)
                         if zero < 3:
-                            self.assertEqual(rules[0][2] - gathered, (ITERATIONS - 1) * frozen)
+                            self.assertEqual(plain_gathered - gathered, (ITERATIONS - 1) * frozen)
 
 
 if __name__ == "__main__":
