@@ -73,11 +73,11 @@ int main(int argc, char** argv) {
               (long long)width, at::get_num_threads());
   at::Tensor softmax;
   report("forward", measure([&] {
-           softmax = attention_forward(shape, ranges, dropout, query, key_value, out);
+           softmax = attention_forward(shape, ranges, {}, dropout, query, key_value, out);
          }),
          2 * a_product);
   report("backward", measure([&] {
-           attention_backward(shape, ranges, dropout, query, key_value, softmax, d_out, d_query,
+           attention_backward(shape, ranges, {}, dropout, query, key_value, softmax, d_out, d_query,
                               d_key_value);
          }),
          5 * a_product);

@@ -41,15 +41,19 @@ class SampledDataset {
   virtual std::string locate(int64_t index, int64_t position) const;
 };
 
-// One micro-batch: [samples, length] row-major int64 each. Lives until the step is over.
+// One micro-batch: [samples, length] row-major int64 each. Lives until the step is over. Where several
+// ranks share each sample, a rank has the `length` tokens of it from `first` on.
 struct Batch {
   int64_t samples = 0, length = 0;
+  int64_t first = 0;
+  int64_t sequence_length = 0;  // of whole samples; 0: length
   std::vector<int64_t> tokens;
-  std::vector<int64_t> labels;      // the next token; kIgnoredLabel where none counts
-  std::vector<int64_t> positions;   // in the document when documents are separated, else the sample
-  std::vector<int64_t> documents;   // number in the sample; all 0 when they are not separated
-  std::vector<int32_t> cu_seqlens;  // cumulative lengths of attention ranges over samples * length
-  int64_t valid_labels = 0;
+  std::vector<int64_t> labels;     // the next token; kIgnoredLabel where none counts
+  std::vector<int64_t> positions;  // in the document when documents are separated, else the sample
+  std::vector<int64_t> documents;  // number in the sample; all 0 when they are not separated
+  // Cumulative lengths of attention ranges over the tokens of whole samples.
+  std::vector<int32_t> cu_seqlens;
+  int64_t valid_labels = 0;  // here
 
   // labels_2, labels_3 .. for models that predict several tokens: one token further each. With
   // separated documents a label in a later document than its token does not count.
@@ -58,6 +62,8 @@ struct Batch {
     int64_t valid = 0;
   };
   std::vector<FurtherLabels> further_labels;
+
+  int64_t whole_length() const { return sequence_length > 0 ? sequence_length : length; }
 };
 
 }  // namespace fastllm::data

@@ -56,6 +56,7 @@ std::unique_ptr<Batch> BatchBuilder::build(int64_t number) const {
     std::fill(sample.tokens.end() - sample.padding, sample.tokens.end(), int64_t(0));
   }
   batch->tokens.resize(cells);
+  if (options_.sequence_data_size > 1) keep_part(*batch);
   const auto count_valid = [](const std::vector<int64_t>& labels) {
     return int64_t(labels.size()) - std::count(labels.begin(), labels.end(), kIgnoredLabel);
   };
@@ -111,6 +112,21 @@ void BatchBuilder::set_labels(const Sample& sample, int64_t distance,
     if (begin > 0) ignore(begin, std::min(begin + distance, begin + tokens) - 1);
     begin += tokens;
   }
+}
+
+void BatchBuilder::keep_part(Batch& batch) const {
+  const int64_t whole = batch.length, part = whole / options_.sequence_data_size;
+  batch.sequence_length = whole;
+  batch.length = part;
+  batch.first = part * options_.sequence_data_rank;
+  const auto cut = [&](std::vector<int64_t>& values) {
+    for (int64_t row = 0; row < batch.samples; ++row)  // to the front, never beyond what is read
+      std::copy_n(values.begin() + row * whole + batch.first, part, values.begin() + row * part);
+    values.resize(size_t(batch.samples * part));
+  };
+  for (auto* values : {&batch.tokens, &batch.labels, &batch.positions, &batch.documents})
+    cut(*values);
+  for (auto& further : batch.further_labels) cut(further.labels);
 }
 
 void BatchBuilder::set_documents(const Sample& sample, int64_t row, Batch& batch) const {

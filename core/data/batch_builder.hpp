@@ -22,6 +22,8 @@ class BatchBuilder {
   // Of one row: the tokens `distance` further, where they count.
   void set_labels(const Sample& sample, int64_t distance, std::span<int64_t> labels) const;
   void set_documents(const Sample& sample, int64_t row, Batch& batch) const;
+  // Of each row only what this one of the ranks that share it takes.
+  void keep_part(Batch& batch) const;
 
   const SampledDataset& dataset_;
   const LoaderOptions& options_;

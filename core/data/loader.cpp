@@ -28,6 +28,14 @@ const LoaderOptions& checked(const LoaderOptions& options) {
   at_least("predicted_tokens", options.predicted_tokens, 1);
   at_least("batch_data_rank", options.batch_data_rank, 0);
   at_least("batch_data_size", options.batch_data_size, options.batch_data_rank + 1);
+  at_least("sequence_data_rank", options.sequence_data_rank, 0);
+  at_least("sequence_data_size", options.sequence_data_size, options.sequence_data_rank + 1);
+  if (options.sequence_length % options.sequence_data_size != 0) {
+    throw Error(Status::kInvalid,
+                fmt::format("expected a sequence_length of the loader that is a multiple of "
+                            "sequence_data_size {}, found {}; choose another length",
+                            options.sequence_data_size, options.sequence_length));
+  }
   at_least("threads", options.threads, 0);
   at_least("prefetch", options.prefetch, 1);
   at_least("step_batches", options.step_batches, 1);

@@ -17,6 +17,8 @@ struct LoaderOptions {
   int64_t vocab_size =
       0;  // ids outside [0, vocab_size) are refused with file, document and id; 0: no check
   int batch_data_rank = 0, batch_data_size = 1;
+  // Of the ranks that share each sample: each has an equal part of its tokens, in order.
+  int sequence_data_rank = 0, sequence_data_size = 1;
   bool cross_document_attention = true;
   int threads = 2;               // training.num_workers; 0: prepares in next()
   int prefetch = 2;              // micro-batches ready ahead, per thread

@@ -18,6 +18,8 @@ data::LoaderOptions loader_options(const Settings& settings, int64_t vocab_size,
   const distributed::World world = settings.distributed.world();
   o.batch_data_rank = world.batch_data_rank(int(settings.distributed.rank));
   o.batch_data_size = world.batch_data();
+  o.sequence_data_rank = world.sequence_data_rank(int(settings.distributed.rank));
+  o.sequence_data_size = world.sequence_data;
   o.sequence_length = settings.batch.sequence_length;
   o.predicted_tokens = predicted_tokens;
   o.vocab_size = vocab_size;

@@ -28,9 +28,22 @@ TENSOR = {
     "pp2 x tp2 and the sequence": (4, {PARALLEL("tensor"): 2, PARALLEL("pipeline"): 2, PARALLEL("sequence_tensor"): True}),
 }
 
+# Each rank has a part of every sample.
+SHARED = {"model__distributed__sequence_data_parallel": 2}
+SEQUENCE = {
+    "sdp2": (2, SHARED),
+    "sdp4, ZeRO 2": (4, {"model__distributed__sequence_data_parallel": 4, ZERO: 2}),
+    "dp2 of sdp2, two samples at a time, ZeRO 3": (4, {**SHARED, ZERO: 3, "batch__micro_batch_size": 2}),
+    "sdp2 x tp2": (4, {**SHARED, PARALLEL("tensor"): 2}),
+    "sdp2 x tp2 and the sequence, two samples at a time": (
+        4, {**SHARED, PARALLEL("tensor"): 2, PARALLEL("sequence_tensor"): True, "batch__micro_batch_size": 2}),
+    "sdp2 x pp2": (4, {**SHARED, PARALLEL("pipeline"): 2}),
+}
+
 # What is trained. Clipping that never binds leaves the gradients as they are in the first moments.
 TRANSFORMER = "model__base_model__transformer__"
 EXPERTS = {TRANSFORMER + "num_experts": 4, TRANSFORMER + "num_experts_per_token": 2, TRANSFORMER + "expert_z_loss_coefficient": 1e-3}
+DROPOUT = {TRANSFORMER + "hidden_dropout": 0.2, TRANSFORMER + "attention_dropout": 0.2}
 MODELS = {
     "dense": {},
     "dense, tied": {"model__base_model__tie_word_embeddings": True},
@@ -47,6 +60,9 @@ MODELS = {
                                         TRANSFORMER + "attention_lr_scale": 0},
     "experts, all but their router frozen": {**EXPERTS, TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0,
                                              TRANSFORMER + "attention_lr_scale": 0},
+    "dense, dropout": DROPOUT,
+    "dense, dropout, two samples at a time": {**DROPOUT, "batch__micro_batch_size": 2},
+    "dense, window and separate documents": {TRANSFORMER + "window_size": 5, "batch__cross_document_attention": False},
     "dense, MLP and embeddings frozen": {TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0},
 }
 
@@ -107,6 +123,26 @@ class EquivalencePipeline(EquivalenceCase):
 
     def test_frozen(self):
         self.check(PIPELINE, "dense, MLP and embeddings frozen")
+
+
+class EquivalenceSequence(EquivalenceCase):
+    def test_dense(self):
+        self.check(SEQUENCE, "dense")
+
+    def test_tied(self):
+        self.check(SEQUENCE, "dense, tied")
+
+    def test_frozen(self):
+        self.check(SEQUENCE, "dense, MLP and embeddings frozen")
+
+    def test_window_and_documents(self):
+        self.check(SEQUENCE, "dense, window and separate documents")
+
+    def test_dropout(self):
+        """Random numbers follow from the place of a token in its sample. Micro-batches of equal size, since each draws anew."""
+        self.check({mesh: case for mesh, case in SEQUENCE.items() if "batch__micro_batch_size" not in case[1]}, "dense, dropout")
+        self.check({mesh: SEQUENCE[mesh] for mesh in ("sdp2", "sdp2 x tp2 and the sequence, two samples at a time")},
+                   "dense, dropout, two samples at a time")
 
 
 class EquivalenceTensor(EquivalenceCase):

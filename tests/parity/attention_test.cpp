@@ -41,12 +41,12 @@ struct Result {
   }
 };
 Result run(const AttentionShape& s, const at::Tensor& ranges, const Tensors& t,
-           const Dropout& dropout = {}) {
+           const Dropout& dropout = {}, const SamplePart& part = {}) {
   const sdk::ComputeGuard guard;
   Result r{at::full_like(t.query, NAN), at::full_like(t.query, NAN),
            at::full_like(t.key_value, NAN)};
-  const auto softmax = attention_forward(s, ranges, dropout, t.query, t.key_value, r.out);
-  attention_backward(s, ranges, dropout, t.query, t.key_value, softmax, t.d_out, r.d_query,
+  const auto softmax = attention_forward(s, ranges, part, dropout, t.query, t.key_value, r.out);
+  attention_backward(s, ranges, part, dropout, t.query, t.key_value, softmax, t.d_out, r.d_query,
                      r.d_key_value);
   return r;
 }
@@ -227,11 +227,55 @@ TEST(GptAttention, IsLikeAutogradWithDropout) {
   }
 }
 
+// ---------------------------------------------------------------- parts of samples
+
+// Longer than a block, documents that end where a part does, and before and after it.
+TEST(GptAttention, OfAPartOfTheQueriesIsThatOfAllOfThem) {
+  constexpr int64_t kSample = 180, kTokens = 2 * kSample;
+  const std::vector<std::vector<int64_t>> cases = {
+      {180, 180}, {90, 90, 180}, {10, 30, 20, 60, 60, 1, 0, 179}};
+  for (const auto& lengths : cases) {
+    for (int64_t window : {0, 1, 50, 100}) {
+      for (int64_t groups : {1, 2}) {
+        at::manual_seed(window);
+        const AttentionShape s{4, groups, 8, 0.35, window};
+        const auto ranges = ends(lengths);
+        const auto t = random_tensors(s, kTokens);
+        const auto dropout = make_dropout(0.2, 5);
+        const auto all = run(s, ranges, t, dropout);
+        for (int64_t ranks : {2, 3, 9}) {
+          SCOPED_TRACE(ranks * 1000 + window);
+          const int64_t length = kSample / ranks;
+          auto sum = at::zeros_like(t.key_value);
+          for (int64_t rank = 0; rank < ranks; ++rank) {
+            const auto here = [&](const at::Tensor& rows) {
+              return rows.view({2, kSample, -1})
+                  .narrow(1, rank * length, length)
+                  .reshape({2 * length, -1});
+            };
+            const SamplePart part(kSample, rank * length, length);
+            check_ranges(ranges, kTokens, part);
+            const auto own =
+                run(s, ranges, {here(t.query), t.key_value, here(t.d_out)}, dropout, part);
+            EXPECT_LT(distance(own.out, here(all.out)), kTolerance);
+            if (window == 1)  // as with one key
+              EXPECT_EQ(own.d_query.abs().max().item<float>(), 0);
+            else
+              EXPECT_LT(distance(own.d_query, here(all.d_query)), 2 * kTolerance);
+            sum += own.d_key_value;
+          }
+          EXPECT_LT(distance(sum, all.d_key_value), 2 * kTolerance);
+        }
+      }
+    }
+  }
+}
+
 // ---------------------------------------------------------------- errors
 
-std::string refusal(const std::vector<int>& values, int64_t tokens) {
+std::string refusal(const std::vector<int>& values, int64_t tokens, const SamplePart& part = {}) {
   try {
-    check_ranges(at::tensor(values, at::kInt), tokens);
+    check_ranges(at::tensor(values, at::kInt), tokens, part);
   } catch (const sdk::Error& e) {
     return e.what();
   }
@@ -254,6 +298,16 @@ TEST(GptAttention, RefusesRangesThatDoNotCoverTheTokensInOrder) {
   EXPECT_EQ(refusal({0, 11}, 10), sentence("11 last"));
   EXPECT_EQ(refusal({0, 9}, 10), sentence("9 last"));
   EXPECT_EQ(refusal({0}, 10), sentence("0 last"));
+}
+
+TEST(GptAttention, RefusesARangeInTwoSamplesThatRanksShare) {
+  const SamplePart half(4, 2, 2);
+  EXPECT_EQ(refusal({0, 3, 4, 4, 8}, 8, half), "no error");
+  EXPECT_EQ(refusal({0, 3, 8}, 8), "no error");
+  EXPECT_EQ(refusal({0, 3, 8}, 8, half),
+            "cu_seqlens: expected attention ranges inside samples of 4 tokens, of which each "
+            "sequence-data rank has a part, found one from 3 to 8 at index 2; whoever builds the "
+            "batch must deliver them so");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kernels/dropout.hpp"
+#include "kernels/embedding.hpp"
 #include "layers/block.hpp"
 #include "layers/embedding.hpp"
 #include "tests/parity/layer_harness.hpp"
@@ -50,6 +51,34 @@ TEST(GptDropout, AddsWhatIsLeftToTheBase) {
   }
   EXPECT_GT(dropped, 300);
   EXPECT_LT(dropped, 500);
+}
+
+// Hidden states of the tokens [4, 7) of each of 3 samples of 10, and of those from the fifth on.
+TEST(GptDropout, OfAPartOfEachSampleIsThatOfAll) {
+  constexpr int64_t kWidth = 5, kSamples = 3, kTokens = 10;
+  const Dropout all = make_dropout(0.4, 3);
+  const Dropout part = all.from(4 * kWidth).in_runs(3 * kWidth, (kTokens - 3) * kWidth);
+  for (const int64_t first : {0, 5}) {
+    const int64_t rows = kSamples * 3 - first;
+    const auto values = at::randn({rows, kWidth}, at::kFloat), base = at::randn_like(values);
+    auto out = at::empty_like(values), table = at::zeros({rows, kWidth}), gathered = out.clone();
+    const auto indices = at::arange(rows, at::kLong);
+    const auto own = part.from(first * kWidth);
+    const float* const from = values.const_data_ptr<float>();
+    apply_dropout(own, values.numel(), from, nullptr, out.mutable_data_ptr<float>());
+    gather_rows({from, indices.const_data_ptr<int64_t>()}, {}, rows, kWidth, own,
+                gathered.mutable_data_ptr<float>());
+    scatter_rows(from, indices.const_data_ptr<int64_t>(), rows, kWidth, own,
+                 table.mutable_data_ptr<float>());
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t i = 0; i < kWidth; ++i) {
+        const int64_t sample = (first + row) / 3, token = 4 + (first + row) % 3;
+        const auto number = uint64_t((sample * kTokens + token) * kWidth + i);
+        const float expected = from[row * kWidth + i] * all.factor(number);
+        for (const auto* found : {&out, &gathered, &table})
+          EXPECT_EQ(found->const_data_ptr<float>()[row * kWidth + i], expected) << row;
+      }
+  }
 }
 
 struct BlockRig {

@@ -226,17 +226,18 @@ struct Executor::Impl {
     call.flags = flags | (options.sequence_tensor ? FASTLLM_SEQUENCE_TENSOR : 0);
     call.device = {kDLCPU, 0};
     call.seed = splitmix(options.seed);
-    for (uint64_t part :
-         {uint64_t(input->step), uint64_t(pass.index), uint64_t(layer), uint64_t(data_rank())})
+    for (uint64_t part : {uint64_t(input->step), uint64_t(pass.index), uint64_t(layer),
+                          uint64_t(batch_data_rank())})
       call.seed = splitmix(call.seed ^ part);
     call.step = input->step;
     call.micro_batch = pass.index;
-    call.length = pass.length;
+    call.position = pass.batch->first;
+    call.length = pass.batch->whole_length();
     return call;
   }
 
   int data_ranks() const { return store.layout().world().data; }
-  int data_rank() const { return store.layout().world().data_rank(store.rank()); }
+  int batch_data_rank() const { return store.layout().world().batch_data_rank(store.rank()); }
   int pipeline_rank() const { return store.layout().world().pipeline_rank(store.rank()); }
 
   void fill_inputs(Pass& pass, const WiredLayer& layer) {

@@ -20,10 +20,12 @@ namespace fastllm::train {
 struct ExecutorOptions {
   // What a layer's backward needs is made again right before it; only inputs are kept until then.
   bool recompute = false;
-  // Mixed with step, micro-batch, layer and data rank into call->seed; call->offset is 0, so that a
-  // plugin may count on from there in one call. A forward that is made again gets the same two.
+  // Mixed with step, micro-batch, layer and the rank of those with other samples into call->seed;
+  // call->offset is 0, so that a plugin may count on from there in one call. A forward that is made
+  // again gets the same two.
   uint64_t seed = 0;
-  // The data ranks, which have as many micro-batches each, and the pipeline ranks, which have the
+  // The data ranks, which have as many micro-batches each (ranks that share samples: their parts of
+  // the same ones), and the pipeline ranks, which have the
   // other stages; losses and metrics are summed over both at the end of a step. Null: one rank.
   // Borrowed.
   distributed::Communicator* data = nullptr;

@@ -22,7 +22,6 @@ class Checker {
       : settings_(settings), root_(root), problems_(root) {}
 
   void run() {
-    check_ranks();
     check_types();
     check_saves();
     check_step();
@@ -36,17 +35,6 @@ class Checker {
     problems_.add(path, not_supported(what, instead));
   }
   bool is_true(const std::string& path) const { return root_.get<bool>(path); }
-
-  void check_ranks() {
-    auto one = [&](const char* name, int64_t value) {
-      if (value != 1) {
-        refuse(std::string("model.distributed.") + name, fmt::format("{} = {}", name, value),
-               fmt::format("write {}: 1 or leave it out; ranks then share the batch", name));
-      }
-    };
-    const DistributedSettings& ranks = settings_.distributed;
-    one("sequence_data_parallel", ranks.sequence_data_parallel);
-  }
 
   void check_types() {
     const std::string at = "model.distributed.";

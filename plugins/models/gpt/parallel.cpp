@@ -65,9 +65,13 @@ at::Tensor RankGroup::gathered(const at::Tensor& rows) const {
   auto sizes = rows.sizes().vec();
   sizes[0] *= count_;
   const at::Tensor all = gpt::empty(sizes);
+  gather(rows, all);
+  return all;
+}
+
+void RankGroup::gather(const at::Tensor& rows, const at::Tensor& all) const {
   DLTensor in = borrowed(rows), out = borrowed(all);
   sdk::check(table()->all_gather(name_, &in, &out, nullptr));
-  return all;
 }
 
 void RankGroup::scatter_sum(const at::Tensor& all, const at::Tensor& own) const {

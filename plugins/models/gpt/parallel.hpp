@@ -24,6 +24,8 @@ class RankGroup {
   double sum(double value) const;
   // Rows of all ranks in their order: [n, ..] -> [count * n, ..]; the tensor itself when alone.
   at::Tensor gathered(const at::Tensor& rows) const;
+  // The same into all [count * n, ..], which may be a part of other memory.
+  void gather(const at::Tensor& rows, const at::Tensor& all) const;
   // The sum over ranks of this rank's rows: all [count * n, ..] -> own [n, ..]. alone: copies.
   void scatter_sum(const at::Tensor& all, const at::Tensor& own) const;
   // This rank's rows, or its columns' first one: a view.
@@ -43,6 +45,22 @@ struct Parallel {
     tensor.meet();
     sequence_data.meet();
   }
+};
+
+// What this rank has of each sample where sequence-data ranks share them: of its `tokens` the
+// `length` ones from `first` on. The default: all. Hidden states and what comes with the batch are of
+// these tokens alone, sample after sample; attention ranges are of whole samples.
+struct SamplePart {
+  int64_t tokens = 0, first = 0, length = 0;
+
+  SamplePart() = default;
+  SamplePart(int64_t all, int64_t begin, int64_t count)
+      : tokens(all), first(begin), length(count) {}
+  SamplePart(const RankGroup& sequence_data, const sdk::Call& call) {
+    if (!sequence_data.alone())
+      *this = {call->length, call->position, call->length / sequence_data.count()};
+  }
+  bool all() const { return length == 0; }
 };
 
 // Where a layer's work is divided over tensor ranks, between hidden states that are whole on all

@@ -278,6 +278,56 @@ TEST(Loader, DealsSamplesToDataRanks) {
   }
 }
 
+// Rows of four documents and a label in another one, masked labels, and a second prediction.
+TEST(Loader, DealsTheTokensOfSamplesToSequenceDataRanks) {
+  const auto open = [](int rank, int size, bool cross) {
+    LoaderOptions options = options_for(12, 2);
+    options.predicted_tokens = 2;
+    options.cross_document_attention = cross;
+    options.sequence_data_rank = rank;
+    options.sequence_data_size = size;
+    return Loader(counting({.num_samples = 4,
+                            .sequence_length = 12,
+                            .predicted_tokens = 2,
+                            .use_loss_masking_spans = true},
+                           {{{1, 2}}, {}, {{0, 1}}, {}}),
+                  options)
+        .next();
+  };
+  for (const bool cross : {true, false}) {
+    const auto whole = open(0, 1, cross);
+    EXPECT_EQ(whole->whole_length(), 12);
+    for (const int size : {2, 3, 4}) {
+      int64_t valid = 0, further = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const auto part = open(rank, size, cross);
+        EXPECT_EQ(part->samples, 2);
+        EXPECT_EQ(part->length, 12 / size);
+        EXPECT_EQ(part->first, rank * part->length);
+        EXPECT_EQ(part->whole_length(), 12);
+        EXPECT_EQ(part->cu_seqlens, whole->cu_seqlens);
+        const auto here = [&](const std::vector<int64_t>& all) {
+          std::vector<int64_t> result;
+          for (int64_t row : {0, 1})
+            for (int64_t i = 0; i < part->length; ++i)
+              result.push_back(all[size_t(row * 12 + part->first + i)]);
+          return result;
+        };
+        EXPECT_EQ(part->tokens, here(whole->tokens));
+        EXPECT_EQ(part->labels, here(whole->labels));
+        EXPECT_EQ(part->positions, here(whole->positions));
+        EXPECT_EQ(part->documents, here(whole->documents));
+        EXPECT_EQ(part->further_labels[0].labels, here(whole->further_labels[0].labels));
+        EXPECT_LT(part->valid_labels, whole->valid_labels);
+        valid += part->valid_labels;
+        further += part->further_labels[0].valid;
+      }
+      EXPECT_EQ(valid, whole->valid_labels);
+      EXPECT_EQ(further, whole->further_labels[0].valid);
+    }
+  }
+}
+
 TEST(Loader, NamesTheTokenOutsideTheVocabulary) {
   TemporaryDirectory folder;
   MemmapWriter writer(folder.path() / "b", TokenType::kInt32);
@@ -327,6 +377,9 @@ TEST(Loader, RefusesImpossibleOptions) {
   EXPECT_THAT(open([](auto& o) { o.prefetch = 0; }), HasSubstr("prefetch"));
   EXPECT_THAT(open([](auto& o) { o.step_batches = 0; }), HasSubstr("step_batches"));
   EXPECT_THAT(open([](auto& o) { o.batch_data_rank = 1; }), HasSubstr("batch_data_size"));
+  EXPECT_THAT(open([](auto& o) { o.sequence_data_rank = 1; }), HasSubstr("sequence_data_size"));
+  EXPECT_THAT(open([](auto& o) { o.sequence_data_size = 3; }),
+              HasSubstr("a multiple of sequence_data_size 3, found 4; choose another length"));
   EXPECT_THAT(open([](auto& o) { o.micro_batch_size = int64_t(1) << 30; }), HasSubstr("2^31"));
 }
 

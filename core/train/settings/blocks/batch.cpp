@@ -163,9 +163,17 @@ int64_t read_micro_sequence(Reader& reader, int64_t length) {
   return micro_length;
 }
 
-// Sequence-tensor parallel ranks have equal parts of the tokens that a data-parallel rank has of a
-// micro-batch.
+// Sequence-data parallel ranks have equal parts of each sample; sequence-tensor parallel ones, of the
+// tokens that a data-parallel rank has of a micro-batch.
 void check_tokens(Reader& reader, const BatchSettings& batch, const DistributedSettings& ranks) {
+  if (const int64_t part = batch.micro_sequence_length % ranks.sequence_data_parallel; part != 0) {
+    reader.problems.add(
+        "batch.sequence_length",
+        fmt::format("expected a multiple of model.distributed.sequence_data_parallel ({0}), the "
+                    "ranks that share each sample, found {1}: {1}%{0}={2}; choose another length",
+                    ranks.sequence_data_parallel, batch.micro_sequence_length, part));
+    return;
+  }
   if (!ranks.sequence_tensor_parallel) return;
   const int64_t parts = ranks.tensor_parallel * ranks.sequence_data_parallel;
   const int64_t samples = batch.micro_batch_size, length = batch.micro_sequence_length;

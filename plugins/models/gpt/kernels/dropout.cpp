@@ -20,8 +20,10 @@ FASTLLM_KERNEL void some_elements(const Dropout& dropout, int64_t begin, int64_t
 
 void apply_dropout(const Dropout& dropout, int64_t count, const float* values, const float* base,
                    float* out) {
-  at::parallel_for(0, count, kElementGrain, [&](int64_t begin, int64_t end) {
-    some_elements(dropout, begin, end, values, base, out);
+  dropout.for_each_run(count, [&](int64_t first, int64_t last, const Dropout& run) {
+    at::parallel_for(first, last, kElementGrain, [&](int64_t begin, int64_t end) {
+      some_elements(run, begin, end, values, base, out);
+    });
   });
 }
 

@@ -42,10 +42,13 @@ FASTLLM_KERNEL void gather(const TableRows& first, const TableRows& second, int6
   }
 }
 
-FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t count, int64_t width,
+struct Rows {
+  int64_t begin, end;
+};
+FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, Rows which, int64_t width,
                             int64_t begin, int64_t end, const Dropout& dropout, float* table,
                             int64_t first, int64_t held) {
-  for (int64_t row = 0; row < count; ++row) {
+  for (int64_t row = which.begin; row < which.end; ++row) {
     const int64_t index = indices[row] - first;
     if (index < 0 || index >= held) continue;
     const float* from = rows + row * width;
@@ -63,17 +66,21 @@ FASTLLM_KERNEL void scatter(const float* rows, const int64_t* indices, int64_t c
 
 void gather_rows(const TableRows& first, const TableRows& second, int64_t count, int64_t width,
                  const Dropout& dropout, float* out) {
-  at::parallel_for(0, count, kRowGrain, [&](int64_t begin, int64_t end) {
-    gather(first, second, begin, end, width, dropout, out);
+  dropout.for_each_run(count * width, [&](int64_t from, int64_t to, const Dropout& run) {
+    at::parallel_for(from / width, to / width, kRowGrain, [&](int64_t begin, int64_t end) {
+      gather(first, second, begin, end, width, run, out);
+    });
   });
 }
 
 void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width,
                   const Dropout& dropout, float* table, int64_t first, int64_t held) {
   constexpr int64_t kLine = 16;  // floats in a cache line: two threads do not share one
-  at::parallel_for(0, (width + kLine - 1) / kLine, 1, [&](int64_t begin, int64_t end) {
-    scatter(rows, indices, count, width, begin * kLine, std::min(end * kLine, width), dropout,
-            table, first, held);
+  dropout.for_each_run(count * width, [&](int64_t from, int64_t to, const Dropout& run) {
+    at::parallel_for(0, (width + kLine - 1) / kLine, 1, [&](int64_t begin, int64_t end) {
+      scatter(rows, indices, {from / width, to / width}, width, begin * kLine,
+              std::min(end * kLine, width), run, table, first, held);
+    });
   });
 }
 

@@ -8,6 +8,7 @@
 // and does not.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 
@@ -50,15 +51,41 @@ struct Dropout {
   uint64_t key = 0;
   uint64_t threshold = 0;  // of the upper 32 bits: below it an element is dropped
   float scale = 1;
+  // Elements in runs, with numbers left out between them: number `first` of all elements in runs is
+  // element 0. run 0: all in one.
+  int64_t run = 0, skip = 0, first = 0;
 
   bool active() const { return threshold > 0; }
   // For elements that are counted from that one on.
   Dropout from(int64_t element) const {
     Dropout result = *this;
-    result.key += uint64_t(element) * kGoldenGamma;
+    if (run > 0)
+      result.first += element;
+    else
+      result.key += uint64_t(element) * kGoldenGamma;
     return result;
   }
-  // What element `index` is multiplied by, in forward and in backward.
+  // For elements that come in runs of `length`, after each of which `left_out` numbers follow.
+  Dropout in_runs(int64_t length, int64_t left_out) const {
+    Dropout result = *this;
+    result.run = length;
+    result.skip = left_out;
+    return result;
+  }
+  // Calls visit(begin, end, dropout) for the runs of `count` elements; factor(i) of that dropout is
+  // element i's, for i from begin to below end.
+  template <class Visit>
+  void for_each_run(int64_t count, Visit&& visit) const {
+    if (run == 0 || !active()) return visit(int64_t{0}, count, *this);
+    for (int64_t begin = 0; begin < count;) {
+      const int64_t number = first + begin, before = number / run;
+      const int64_t end = std::min(count, begin + run - number % run);
+      Dropout one{key, threshold, scale};
+      visit(begin, end, one.from(first + before * skip));
+      begin = end;
+    }
+  }
+  // In one run: what element `index` is multiplied by, in forward and in backward.
   FASTLLM_INLINE float factor(uint64_t index) const {
     return (random_bits(key, index) >> 32) < threshold ? 0.0f : scale;
   }

@@ -78,7 +78,9 @@ Attention::Attention(Parameters& parameters, const GptConfig& config, const std:
       key_norm_(make_norm(parameters, config, prefix + ".key_norm", config.groups)),
       dense_(make_dense(parameters, config, prefix + ".dense")) {}
 
-void Attention::join(const RankGroup& tensor) {
+void Attention::join(const Parallel& parallel) {
+  const RankGroup& tensor = parallel.tensor;
+  sequence_data_ = &parallel.sequence_data;
   shape_.heads = whole_heads_ / tensor.count();
   shape_.groups = whole_groups_ == 1 ? 1 : whole_groups_ / tensor.count();
   first_head_ = shape_.heads * tensor.rank();
@@ -99,24 +101,47 @@ void Attention::rotate(const AttentionContext& context, const at::Tensor& query,
   rotary_.apply(key_value, shape_.groups, context.positions, context.length, backward);
 }
 
+// A gather for each sample: its tokens then come in order, with nothing to copy.
+at::Tensor Attention::of_samples(const SamplePart& part, const at::Tensor& key_value) const {
+  if (part.all()) return key_value;
+  const int64_t samples = key_value.size(0) / part.length;
+  const at::Tensor all = empty({samples * part.tokens, key_value.size(1)});
+  for (int64_t i = 0; i < samples; ++i)
+    sequence_data_->gather(key_value.narrow(0, i * part.length, part.length),
+                           all.narrow(0, i * part.tokens, part.tokens));
+  return all;
+}
+
+at::Tensor Attention::of_tokens(const SamplePart& part, const at::Tensor& d_key_value) const {
+  if (part.all()) return d_key_value;
+  const int64_t samples = d_key_value.size(0) / part.tokens;
+  const at::Tensor own = empty({samples * part.length, d_key_value.size(1)});
+  for (int64_t i = 0; i < samples; ++i)
+    sequence_data_->scatter_sum(d_key_value.narrow(0, i * part.tokens, part.tokens),
+                                own.narrow(0, i * part.length, part.length));
+  return own;
+}
+
 void Attention::forward(const TensorRegion& region, const AttentionContext& outer,
                         const at::Tensor& x, const at::Tensor& residual, const Dropout& dropout,
                         const at::Tensor& y, AttentionSaved* saved) {
   const at::Tensor all = region.enter(x);
   const int64_t tokens = all.size(0);
-  AttentionContext context = outer;
-  context.dropout = outer.dropout.from(first_head_ * tokens * tokens);
   const at::Tensor query = empty({tokens, shape_.heads * shape_.head_width});
-  const at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
+  at::Tensor key_value = empty({tokens, 2 * shape_.groups * shape_.head_width});
   query_.forward(all, query);
   key_value_.forward(all, key_value);
   HeadNormSaved query_norm, key_norm;
   if (query_norm_) query_norm_->forward(query, saved ? &query_norm : nullptr);
   if (key_norm_) key_norm_->forward(key_value, saved ? &key_norm : nullptr);
-  rotate(context, query, key_value, false);
+  rotate(outer, query, key_value, false);
+  key_value = of_samples(outer.part, key_value);
+  const int64_t keys = key_value.size(0);
+  AttentionContext context = outer;
+  context.dropout = outer.dropout.from(first_head_ * keys * keys);
   const at::Tensor out = empty_as(query);
-  const at::Tensor softmax =
-      attention_forward(shape_, context.ranges, context.dropout, query, key_value, out);
+  const at::Tensor softmax = attention_forward(shape_, context.ranges, context.part,
+                                               context.dropout, query, key_value, out);
   dense_.forward_add(region, out, residual, dropout, y);
   if (!saved) return;
   *saved = {.context = context,
@@ -140,10 +165,11 @@ void Attention::backward(const TensorRegion& region, const Gradients& gradients,
   dense_.backward_weight(gradients, d_branch, saved.out);
   if (!below) return;
   const at::Tensor d_out = empty_as(saved.query), d_query = empty_as(saved.query);
-  const at::Tensor d_key_value = empty_as(saved.key_value);
+  at::Tensor d_key_value = empty_as(saved.key_value);
   dense_.backward_input(d_branch, d_out);
-  attention_backward(shape_, saved.context.ranges, saved.context.dropout, saved.query,
-                     saved.key_value, saved.softmax, d_out, d_query, d_key_value);
+  attention_backward(shape_, saved.context.ranges, saved.context.part, saved.context.dropout,
+                     saved.query, saved.key_value, saved.softmax, d_out, d_query, d_key_value);
+  d_key_value = of_tokens(saved.context.part, d_key_value);
   rotate(saved.context, d_query, d_key_value, true);
   if (query_norm_) query_norm_->backward(gradients, saved.query_norm, d_query);
   if (key_norm_) key_norm_->backward(gradients, saved.key_norm, d_key_value);

@@ -12,8 +12,9 @@ namespace fastllm::gpt {
 // What a micro-batch says about its tokens, for all blocks.
 struct AttentionContext {
   at::Tensor ranges;     // int32 [ranges + 1], checked
-  at::Tensor positions;  // int64 [tokens]; undefined without rotary embedding
+  at::Tensor positions;  // int64 [tokens here]; undefined without rotary embedding
   int64_t length = 0;    // of the whole sequence
+  SamplePart part;       // of each sample, the tokens here
   Dropout dropout;       // of attention weights
 };
 
@@ -21,7 +22,7 @@ struct AttentionSaved {
   AttentionContext context;
   at::Tensor input;  // outside; undefined when neither query nor key_value needs a weight gradient
   HeadNormSaved query_norm, key_norm;
-  at::Tensor query, key_value;  // after normalization and rotation
+  at::Tensor query, key_value;  // after normalization and rotation; the latter of whole samples
   at::Tensor out;  // before the output projection; undefined when dense's weight needs no gradient
   at::Tensor softmax;  // of attention_forward
   Dropout dropout;     // of what is added to the residual stream
@@ -34,8 +35,9 @@ class Attention {
   Attention(Parameters& parameters, const GptConfig& config, const std::string& prefix,
             int64_t window, Rotary& rotary);
 
-  // Its heads on one of so many tensor ranks.
-  void join(const RankGroup& tensor);
+  // Its heads on one of so many tensor ranks; keys and values on all ranks that share a sample.
+  // Borrowed.
+  void join(const Parallel& parallel);
 
   // y = residual + dropout(attention(x)); all [tokens, hidden], as they are outside the region. saved
   // null: nothing is kept.
@@ -54,6 +56,12 @@ class Attention {
   void rotate(const AttentionContext& context, const at::Tensor& query, const at::Tensor& key_value,
               bool backward);
 
+  // Keys and values of whole samples, from those of the tokens here; and the gradient of the latter,
+  // from what the queries of each rank give to the former.
+  at::Tensor of_samples(const SamplePart& part, const at::Tensor& key_value) const;
+  at::Tensor of_tokens(const SamplePart& part, const at::Tensor& d_key_value) const;
+
+  const RankGroup* sequence_data_ = nullptr;  // null: alone
   int64_t first_head_ = 0, whole_heads_, whole_groups_;
   AttentionShape shape_;  // of this rank
   Rotary& rotary_;

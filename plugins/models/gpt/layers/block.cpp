@@ -57,7 +57,7 @@ void Block::describe_ports(const sdk::Sink& sink) const {
 
 void Block::join(const Parallel& parallel) {
   Layer::join(parallel);
-  attention_.join(parallel.tensor);
+  attention_.join(parallel);
   if (mlp_) mlp_->join(parallel.tensor);
   if (experts_) experts_->join(parallel);
 }
@@ -81,7 +81,10 @@ AttentionContext Block::attention_context(const sdk::Call& call, const TensorReg
   const at::Tensor& x = inputs[0];
   AttentionContext context;
   context.ranges = inputs[1];
-  check_ranges(context.ranges, region.all_tokens(x.size(0) * x.size(1)));
+  context.part = sample_part(call);
+  check_ranges(context.ranges,
+               region.all_tokens(x.size(0) * x.size(1)) * parallel().sequence_data.count(),
+               context.part);
   if (rotary_) context.positions = inputs[2].reshape({-1});
   context.length = std::max(region.split() ? 0 : x.size(1), call->length);
   if (!call.evaluation()) {
@@ -98,7 +101,7 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
   const at::Tensor mid = empty_as(x);
   const TensorRegion region = tensor_region(call);
   const auto dropout = [&](RandomUse use) {
-    return hidden_dropout(config_.hidden_dropout, call, use)
+    return hidden_dropout(config_.hidden_dropout, call, use, sample_part(call), config_.hidden)
         .from(region.first_token(x.size(0)) * config_.hidden);
   };
   {

@@ -35,27 +35,54 @@ struct Span {
   int64_t length() const { return end - begin; }
 };
 
-// An attention range: tokens of the micro-batch.
+// An attention range: the tokens of the micro-batch whose keys its queries see.
 struct Range : Span {
+  Span queries;    // tokens too, the last of them the range's last
+  int64_t before;  // tokens of the micro-batch before any query that are not queries themselves
   int64_t packed;  // its first row in packed matrices
+
+  int64_t row(int64_t query) const { return query - before; }  // in tensors of queries
 };
 
-// The ranges that are not empty, the longest first.
+// The ranges that have queries here, the longest first.
 struct Ranges {
   std::vector<Range> all;
-  int64_t packed = 0;   // rows of packed matrices
-  int64_t longest = 0;  // padded
+  std::vector<Span> unseen;  // tokens whose keys no query here sees
+  int64_t packed = 0;        // rows of packed matrices
+  int64_t longest = 0;       // padded
 
-  explicit Ranges(const at::Tensor& tensor) {
+  Ranges(const AttentionShape& shape, const at::Tensor& tensor, const SamplePart& part) {
     const std::span ends(tensor.const_data_ptr<int32_t>(), size_t(tensor.numel()));
-    for (size_t i = 1; i < ends.size(); ++i)
-      if (ends[i] > ends[i - 1]) all.push_back({{ends[i - 1], ends[i]}, 0});
+    int64_t last = 0;  // of what was seen so far, the end
+    const auto skip_to = [&](int64_t begin) {
+      if (begin > last) unseen.push_back({last, begin});
+    };
+    for (size_t i = 1; i < ends.size(); ++i) {
+      Range range{{ends[i - 1], ends[i]}, {ends[i - 1], ends[i]}, 0, 0};
+      if (!part.all()) cut(shape, part, range);
+      if (range.queries.length() <= 0) continue;
+      skip_to(range.begin);
+      last = range.end;
+      all.push_back(range);
+    }
+    skip_to(ends.back());
     std::ranges::stable_sort(all, std::greater{}, &Range::length);
     for (Range& range : all) {
       range.packed = packed;
       packed += padded(range.length());
     }
     if (!all.empty()) longest = padded(all[0].length());
+  }
+
+ private:
+  static void cut(const AttentionShape& shape, const SamplePart& part, Range& range) {
+    const int64_t number = range.begin / part.tokens;
+    const int64_t first = number * part.tokens + part.first;
+    range.queries = {std::max(range.begin, first), std::min(range.end, first + part.length)};
+    range.before = first - number * part.length;
+    range.end = range.queries.end;
+    if (shape.window > 0)
+      range.begin = std::max(range.begin, range.queries.begin - shape.window + 1);
   }
 };
 
@@ -65,6 +92,7 @@ struct Block {
   Span queries, keys;
 
   int64_t first_key() const { return keys.begin - range->begin; }  // in the range
+  int64_t first_row() const { return range->row(queries.begin); }  // in tensors of queries
   // From one row of scores to the next: an odd number of cache lines, so that a column of them does
   // not fall on a few places of the cache.
   int64_t stride() const { return (panels_of(keys.length()) | 1) * kPanel; }
@@ -72,7 +100,7 @@ struct Block {
 
 template <class Visit>
 void for_each_block(const AttentionShape& shape, const Range& range, Visit&& visit) {
-  for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
+  for (int64_t begin = range.queries.begin; begin < range.end; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, range.end);
     const int64_t seen =
         shape.window > 0 ? std::max(begin - shape.window + 1, range.begin) : range.begin;
@@ -121,11 +149,11 @@ Head<float> write_head(const at::Tensor& rows, int64_t column) {
   return {rows.mutable_data_ptr<float>() + column, rows.stride(0)};
 }
 
-// softmax [heads, 2, tokens] from a query on.
-SoftmaxRows softmax_rows(const at::Tensor& softmax, int64_t head, int64_t query) {
-  const int64_t tokens = softmax.size(2);
-  float* maximum = softmax.mutable_data_ptr<float>() + head * 2 * tokens + query;
-  return {.maximum = maximum, .inverse_sum = maximum + tokens};
+// softmax [heads, 2, queries] from a row on.
+SoftmaxRows softmax_rows(const at::Tensor& softmax, int64_t head, int64_t row) {
+  const int64_t queries = softmax.size(2);
+  float* maximum = softmax.mutable_data_ptr<float>() + head * 2 * queries + row;
+  return {.maximum = maximum, .inverse_sum = maximum + queries};
 }
 
 // ---------------------------------------------------------------- threads
@@ -224,7 +252,7 @@ void score_product(const ScoreBlock& s, int64_t width, const Head<const float>& 
     const Span rows = rows_seeing(s, column, kPanel);
     if (rows.length() <= 0) continue;
     multiply_panel(rows.length(), width,
-                   {queries.at(block.queries.begin + rows.begin), queries.stride, 1}, panel, false,
+                   {queries.at(block.first_row() + rows.begin), queries.stride, 1}, panel, false,
                    scores + rows.begin * s.stride + column, s.stride);
   }
 }
@@ -263,7 +291,7 @@ void key_product(const ScoreBlock& s, int64_t width, const float* weights, const
 
 }  // namespace
 
-void check_ranges(const at::Tensor& ranges, int64_t tokens) {
+void check_ranges(const at::Tensor& ranges, int64_t tokens, const SamplePart& part) {
   const std::span ends(ranges.const_data_ptr<int32_t>(), size_t(ranges.numel()));
   const auto refuse = [&](const std::string& found) {
     sdk::fail(FASTLLM_INVALID,
@@ -279,21 +307,33 @@ void check_ranges(const at::Tensor& ranges, int64_t tokens) {
            std::to_string(i));
   }
   if (ends.back() != tokens) refuse(std::to_string(ends.back()) + " last");
+  if (part.all()) return;
+  for (size_t i = 1; i < ends.size(); ++i) {
+    if (ends[i] == ends[i - 1] || ends[i - 1] / part.tokens == (ends[i] - 1) / part.tokens)
+      continue;
+    sdk::fail(FASTLLM_INVALID,
+              "cu_seqlens: expected attention ranges inside samples of " +
+                  std::to_string(part.tokens) +
+                  " tokens, of which each sequence-data rank has a part, found one from " +
+                  std::to_string(ends[i - 1]) + " to " + std::to_string(ends[i]) + " at index " +
+                  std::to_string(i) + "; whoever builds the batch must deliver them so");
+  }
 }
 
 at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& ranges_tensor,
-                             const Dropout& dropout, const at::Tensor& query,
-                             const at::Tensor& key_value, const at::Tensor& out) {
-  const int64_t tokens = query.size(0), width = shape.head_width;
+                             const SamplePart& part, const Dropout& dropout,
+                             const at::Tensor& query, const at::Tensor& key_value,
+                             const at::Tensor& out) {
+  const int64_t tokens = key_value.size(0), width = shape.head_width;
   const int64_t shared = shape.heads / shape.groups;
-  const Ranges ranges(ranges_tensor);
+  const Ranges ranges(shape, ranges_tensor, part);
   const Packed packed(shape, ranges, key_value, {Source::kKeysTransposed, Source::kValues});
   std::vector<Block> blocks;
   for (const Range& range : ranges.all)
     for_each_block(shape, range, [&](const Block& block) { blocks.push_back(block); });
   std::ranges::stable_sort(blocks, std::greater{}, [](const Block& b) { return b.keys.length(); });
   const int64_t scores_size = most_scores(shape, ranges), result_size = kBlock * padded(width);
-  const at::Tensor softmax = empty({shape.heads, 2, tokens});
+  const at::Tensor softmax = empty({shape.heads, 2, query.size(0)});
 
   on_every_thread(int64_t(blocks.size()) * shape.heads, [&](Tasks& tasks) {
     const at::Tensor scratch = empty({scores_size + result_size});
@@ -301,7 +341,7 @@ at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& rang
     float* result = scores + scores_size;
     for (int64_t task = tasks.take(); task >= 0; task = tasks.take()) {
       const Block& block = blocks[size_t(task / shape.heads)];
-      const int64_t head = task % shape.heads, group = head / shared, first = block.queries.begin;
+      const int64_t head = task % shape.heads, group = head / shared, first = block.first_row();
       const auto o = write_head(out, head * width);
       const SoftmaxRows rows = softmax_rows(softmax, head, first);
       const ScoreBlock s = score_block(shape, dropout, block, head, tokens);
@@ -316,13 +356,13 @@ at::Tensor attention_forward(const AttentionShape& shape, const at::Tensor& rang
 }
 
 void attention_backward(const AttentionShape& shape, const at::Tensor& ranges_tensor,
-                        const Dropout& dropout, const at::Tensor& query,
+                        const SamplePart& part, const Dropout& dropout, const at::Tensor& query,
                         const at::Tensor& key_value, const at::Tensor& softmax,
                         const at::Tensor& d_out, const at::Tensor& d_query,
                         const at::Tensor& d_key_value) {
-  const int64_t tokens = query.size(0), width = shape.head_width;
+  const int64_t tokens = key_value.size(0), width = shape.head_width;
   const int64_t shared = shape.heads / shape.groups;
-  const Ranges ranges(ranges_tensor);
+  const Ranges ranges(shape, ranges_tensor, part);
   const Packed packed(shape, ranges, key_value,
                       {Source::kKeysTransposed, Source::kValuesTransposed, Source::kKeys});
   // A task is the heads of one range that write one gradient of keys and values.
@@ -331,6 +371,7 @@ void attention_backward(const AttentionShape& shape, const at::Tensor& ranges_te
   const at::Tensor d_parts = apart ? empty({tokens, 2 * parts * width}) : d_key_value;
   const int64_t scores_size = most_scores(shape, ranges), block_size = kBlock * padded(width);
   const int64_t sums_size = ranges.longest * padded(width);
+  for (const Span& span : ranges.unseen) d_parts.narrow(0, span.begin, span.length()).zero_();
 
   on_every_thread(int64_t(ranges.all.size()) * parts, [&](Tasks& tasks) {
     const at::Tensor scratch = empty({2 * scores_size + 3 * block_size + 2 * sums_size});
@@ -343,15 +384,15 @@ void attention_backward(const AttentionShape& shape, const at::Tensor& ranges_te
     float* d_values = d_keys + sums_size;
     for (int64_t task = tasks.take(); task >= 0; task = tasks.take()) {
       const Range& range = ranges.all[size_t(task / parts)];
-      const int64_t part = task % parts;
+      const int64_t own = task % parts;
       std::fill_n(d_keys, range.length() * padded(width), 0.0f);
       std::fill_n(d_values, range.length() * padded(width), 0.0f);
-      for (int64_t head = part * heads_a_part; head < (part + 1) * heads_a_part; ++head) {
+      for (int64_t head = own * heads_a_part; head < (own + 1) * heads_a_part; ++head) {
         const int64_t group = head / shared;
         const auto q = read_head(query, head * width), d_o = read_head(d_out, head * width);
         const auto d_q = write_head(d_query, head * width);
         for_each_block(shape, range, [&](const Block& block) {
-          const int64_t first = block.queries.begin;
+          const int64_t first = block.first_row();
           const ScoreBlock s = score_block(shape, dropout, block, head, tokens);
           score_product(s, width, q, block, packed(0, group, range), weights);
           score_product(s, width, d_o, block, packed(1, group, range), d_weights);
@@ -369,8 +410,8 @@ void attention_backward(const AttentionShape& shape, const at::Tensor& ranges_te
         store_rows(range.length(), width, sums, padded(width), nullptr, to.at(range.begin),
                    to.stride);
       };
-      store(d_keys, part);
-      store(d_values, parts + part);
+      store(d_keys, own);
+      store(d_values, parts + own);
     }
   });
   if (!apart) return;

@@ -6,9 +6,13 @@
 
 namespace fastllm::gpt {
 
-Dropout hidden_dropout(double probability, const sdk::Call& call, RandomUse use) {
+Dropout hidden_dropout(double probability, const sdk::Call& call, RandomUse use,
+                       const SamplePart& part, int64_t width) {
   if (call.evaluation()) return {};
-  return make_dropout(probability, stream_key(call->seed, call->offset, use));
+  const Dropout all = make_dropout(probability, stream_key(call->seed, call->offset, use));
+  if (part.all()) return all;
+  return all.from(part.first * width)
+      .in_runs(part.length * width, (part.tokens - part.length) * width);
 }
 
 void add_branch(const Dropout& dropout, const at::Tensor& branch, const at::Tensor& residual,

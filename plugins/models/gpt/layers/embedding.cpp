@@ -70,7 +70,8 @@ sdk::SavedPointer Embedding::forward(const sdk::Call& call, const Tensors& input
     check_indices(inputs[1], "positions", config_.positions, "max_position_embeddings", 0);
     positions = rows(positions_, outside(region, inputs[1]));
   }
-  const Dropout dropout = hidden_dropout(config_.hidden_dropout, call, RandomUse::kEmbedding);
+  const Dropout dropout = hidden_dropout(config_.hidden_dropout, call, RandomUse::kEmbedding,
+                                         sample_part(call), config_.hidden);
   TableRows words{};
   if (divided_vocabulary()) {
     const at::Tensor parts = region.parts(y);

@@ -40,6 +40,9 @@ class Layer {
   TensorRegion tensor_region(const sdk::Call& call) const {
     return TensorRegion(parallel_->tensor, call);
   }
+  SamplePart sample_part(const sdk::Call& call) const {
+    return SamplePart(parallel_->sequence_data, call);
+  }
 
  private:
   static inline const Parallel kAlone;

@@ -279,6 +279,15 @@ TEST(Batch, TokensDivideOverSequenceTensorRanks) {
             "no error");
 }
 
+TEST(Batch, SamplesDivideOverSequenceDataRanks) {
+  const std::string three = "model: {distributed: {world_size: 3, sequence_data_parallel: 3}}\n";
+  EXPECT_EQ(error_of(three + "batch: {sequence_length: 32, micro_batch_size: 3}"),
+            "t.yaml:2: batch.sequence_length: expected a multiple of "
+            "model.distributed.sequence_data_parallel (3), the ranks that share each sample, found "
+            "32: 32%3=2; choose another length");
+  EXPECT_EQ(error_of(three + "batch: {sequence_length: 33, micro_batch_size: 5}"), "no error");
+}
+
 TEST(Batch, MicroBatchesAreCountable) {
   const std::string most = std::to_string(kMostMicroBatches);
   for (const char* key : {"depth_first_micro_batches", "breadth_first_micro_batches"}) {
@@ -802,11 +811,8 @@ TEST(Supported, RefusesWhatThisVersionDoesNotDo) {
             "t.yaml:2: training.export.interval: export is not supported yet by this version; "
             "leave the key out, and use "
             "training.checkpoint");
-  EXPECT_EQ(
-      refusal_of("model: {distributed: {world_size: 2, sequence_data_parallel: 2}}"),
-      "t.yaml:1: model.distributed.sequence_data_parallel: sequence_data_parallel = 2 is not "
-      "supported yet by this version; write sequence_data_parallel: 1 or leave it out; ranks then "
-      "share the batch");
+  EXPECT_EQ(refusal_of("model: {distributed: {world_size: 2, sequence_data_parallel: 2}}"),
+            "no error");
   EXPECT_EQ(
       refusal_of("model: {distributed: {world_size: 2, tensor_parallel: 2, local_world_size: 2}}"),
       "no error");
