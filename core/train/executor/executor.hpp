@@ -24,9 +24,9 @@ struct ExecutorOptions {
   // call->offset is 0, so that a plugin may count on from there in one call. A forward that is made
   // again gets the same two.
   uint64_t seed = 0;
-  // The data ranks, which have as many micro-batches each (ranks that share samples: their parts of
-  // the same ones), and the pipeline ranks, which have the
-  // other stages; losses and metrics are summed over both at the end of a step. Null: one rank.
+  // The data ranks, which have as many micro-batches each (those that share samples: their parts of
+  // the same ones), and the pipeline ranks, which have the other stages; losses and metrics are summed
+  // over both at the end of a step. Null: one rank.
   // Borrowed.
   distributed::Communicator* data = nullptr;
   distributed::Communicator* pipeline = nullptr;

@@ -166,6 +166,7 @@ int64_t read_micro_sequence(Reader& reader, int64_t length) {
 // Sequence-data parallel ranks have equal parts of each sample; sequence-tensor parallel ones, of the
 // tokens that a data-parallel rank has of a micro-batch.
 void check_tokens(Reader& reader, const BatchSettings& batch, const DistributedSettings& ranks) {
+  if (ranks.data_parallel % ranks.sequence_data_parallel != 0) return;  // said already
   if (const int64_t part = batch.micro_sequence_length % ranks.sequence_data_parallel; part != 0) {
     reader.problems.add(
         "batch.sequence_length",
