@@ -56,6 +56,7 @@ MODELS = {
     "dense, whole vocabulary": {"model__base_model__parallel_embeddings": False, TRANSFORMER + "query_key_norm": True,
                                 "model__base_model__logit_z_loss": 1e-3},
     "experts": EXPERTS,
+    "experts, jitter": {**EXPERTS, TRANSFORMER + "moe_jitter_eps": 0.1},
     "experts, shared and frozen ones": {**EXPERTS, TRANSFORMER + "num_shared_experts": 1, TRANSFORMER + "mlp_lr_scale": [0, 1, 0, 1],
                                         TRANSFORMER + "attention_lr_scale": 0},
     "experts, all but their router frozen": {**EXPERTS, TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0,
@@ -134,6 +135,9 @@ class EquivalenceSequence(EquivalenceCase):
 
     def test_frozen(self):
         self.check(SEQUENCE, "dense, MLP and embeddings frozen")
+
+    def test_experts(self):
+        self.check({mesh: case for mesh, case in SEQUENCE.items() if "batch__micro_batch_size" not in case[1]}, "experts, jitter")
 
     def test_window_and_documents(self):
         self.check(SEQUENCE, "dense, window and separate documents")

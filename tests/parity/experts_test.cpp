@@ -353,15 +353,19 @@ TEST(GptExperts, DrawNoiseOfTheirOwnForEachTokenAndExpert) {
   c.router_jitter = 0.25;
   fastllm_call raw{};
   raw.seed = 7;
-  const at::Tensor noise = router_noise(c, sdk::Call(&raw), 2000);
+  const at::Tensor noise = router_noise(c, sdk::Call(&raw), {}, 2000);
   EXPECT_EQ(noise.sizes(), (std::vector<int64_t>{2000, 5}));
   EXPECT_GE(noise.min().item<float>(), 0.75f);
   EXPECT_LE(noise.max().item<float>(), 1.25f);
   EXPECT_NEAR(noise.mean().item<double>(), 1, 0.25 / std::sqrt(3.0) / 100 * 4);
   EXPECT_NEAR(noise.std().item<double>(), 0.25 / std::sqrt(3.0), 0.005);
-  EXPECT_TRUE(noise.narrow(0, 0, 100).equal(router_noise(c, sdk::Call(&raw), 100)));
+  EXPECT_TRUE(noise.narrow(0, 0, 100).equal(router_noise(c, sdk::Call(&raw), {}, 100)));
+  const SamplePart second_half(100, 50, 50);  // of each of two samples
+  const at::Tensor part = router_noise(c, sdk::Call(&raw), second_half, 100);
+  EXPECT_TRUE(part.narrow(0, 0, 50).equal(noise.narrow(0, 50, 50)));
+  EXPECT_TRUE(part.narrow(0, 50, 50).equal(noise.narrow(0, 150, 50)));
   raw.flags = FASTLLM_EVAL;
-  EXPECT_FALSE(router_noise(c, sdk::Call(&raw), 10).defined());
+  EXPECT_FALSE(router_noise(c, sdk::Call(&raw), {}, 10).defined());
 }
 
 }  // namespace

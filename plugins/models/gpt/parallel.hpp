@@ -61,6 +61,10 @@ struct SamplePart {
       *this = {call->length, call->position, call->length / sequence_data.count()};
   }
   bool all() const { return length == 0; }
+  // The number of a token here among those of the whole micro-batch.
+  int64_t number(int64_t token) const {
+    return all() ? token : token / length * tokens + first + token % length;
+  }
 };
 
 // Where a layer's work is divided over tensor ranks, between hidden states that are whole on all

@@ -121,8 +121,8 @@ sdk::SavedPointer Block::forward(const sdk::Call& call, const Tensors& inputs,
   } else {
     RouterLosses losses;
     experts_->forward(region, normed, mid, mlp_dropout,
-                      router_noise(config_, call, region.all_tokens(x.size(0))), !call.evaluation(),
-                      y, losses, saved ? &saved->experts : nullptr);
+                      router_noise(config_, call, sample_part(call), region.all_tokens(x.size(0))),
+                      !call.evaluation(), y, losses, saved ? &saved->experts : nullptr);
     for (size_t i = 0; i < losses_.size(); ++i)
       *outputs[i + 1].mutable_data_ptr<float>() = float(losses.*losses_[i].value);
   }

@@ -166,14 +166,18 @@ void Router::backward(const TensorRegion& region, const Gradients& gradients,
   if (dx.defined()) linear_.backward_input(own, dx, true);
 }
 
-at::Tensor router_noise(const GptConfig& config, const sdk::Call& call, int64_t tokens) {
+at::Tensor router_noise(const GptConfig& config, const sdk::Call& call, const SamplePart& part,
+                        int64_t tokens) {
   if (config.router_jitter == 0 || call.evaluation()) return {};
   const uint64_t key = stream_key(call->seed, call->offset, RandomUse::kRouter);
   const at::Tensor noise = empty({tokens, config.routed_experts()});
-  for (int64_t i = 0; i < noise.numel(); ++i) {
-    const double uniform = double(random_bits(key, uint64_t(i)) >> 11) * 0x1p-53;
-    write(noise)[i] = float(1 + config.router_jitter * (2 * uniform - 1));
-  }
+  const int64_t experts = noise.size(1);
+  for (int64_t token = 0; token < tokens; ++token)
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      const auto number = uint64_t(part.number(token) * experts + expert);
+      const double uniform = double(random_bits(key, number) >> 11) * 0x1p-53;
+      write(noise)[token * experts + expert] = float(1 + config.router_jitter * (2 * uniform - 1));
+    }
   return noise;
 }
 

@@ -65,7 +65,8 @@ class Router {
 };
 
 // Factors of the router's logits in training, uniform in [1 - jitter, 1 + jitter], a number for each
-// token and expert; undefined without jitter. tokens: all of the tensor group.
-at::Tensor router_noise(const GptConfig& config, const sdk::Call& call, int64_t tokens);
+// token and expert of the whole micro-batch; undefined without jitter. tokens: all of the tensor group.
+at::Tensor router_noise(const GptConfig& config, const sdk::Call& call, const SamplePart& part,
+                        int64_t tokens);
 
 }  // namespace fastllm::gpt
