@@ -145,6 +145,8 @@ class EquivalenceSequence(EquivalenceCase):
     def test_dropout(self):
         """Random numbers follow from the place of a token in its sample. Micro-batches of equal size, since each draws anew."""
         self.check({mesh: case for mesh, case in SEQUENCE.items() if "batch__micro_batch_size" not in case[1]}, "dense, dropout")
+
+    def test_dropout_of_two_samples_at_a_time(self):
         self.check({mesh: SEQUENCE[mesh] for mesh in ("sdp2", "sdp2 x tp2 and the sequence, two samples at a time")},
                    "dense, dropout, two samples at a time")
 
