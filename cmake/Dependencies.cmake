@@ -29,9 +29,7 @@ if(FASTLLM_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
-if(FASTLLM_WITH_CUDA)
-  message(STATUS "FASTLLM_WITH_CUDA: the GPU backend is not part of this version; building for the CPU")
-endif()
+include(Cuda)
 
 # yaml-cpp 0.7 exports a plain target name.
 if(NOT TARGET yaml-cpp::yaml-cpp)

@@ -1,9 +1,12 @@
 # The few ways to make a target here; each says warnings, visibility and include rules once.
 
 add_library(fastllm_options INTERFACE)
-target_compile_options(fastllm_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+target_compile_options(fastllm_options INTERFACE
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra -Wpedantic -Wshadow>
   $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
-  $<$<BOOL:${FASTLLM_WARNINGS_AS_ERRORS}>:-Werror>)
+  # nvcc takes no warnings but the host compiler's, whose code it makes: pedantry would be about that.
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>
+  $<$<BOOL:${FASTLLM_WARNINGS_AS_ERRORS}>:$<IF:$<COMPILE_LANGUAGE:CUDA>,-Werror=all-warnings,-Werror>>)
 if(FASTLLM_SANITIZE)
   target_compile_options(fastllm_options INTERFACE -fsanitize=${FASTLLM_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(fastllm_options INTERFACE -fsanitize=${FASTLLM_SANITIZE})

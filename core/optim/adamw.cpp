@@ -1,6 +1,5 @@
 // Two passes over the shards: the norm of the gradients, which also tells whether all are finite,
-// then everything else in one go, so that each array is read and written once. Compiled without contraction: all instruction sets give the
-// same bits.
+// then everything else in one go, so that each array is read and written once.
 #include "core/optim/adamw.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +8,6 @@
 #include <cmath>
 #include <tuple>
 
-#include "core/base/clones.hpp"
 #include "core/base/error.hpp"
 #include "core/base/text.hpp"
 #include "core/distributed/sums.hpp"
@@ -19,39 +17,6 @@ namespace {
 
 constexpr int64_t kChunk = int64_t(1)
                            << 15;  // elements: 512 KiB of weight, two moments and gradient
-constexpr int kLanes = 16;         // sums kept apart inside a chunk, whatever the vector width
-
-// A float times itself is exact in double, so only the order of the sums matters, and that is
-// fixed.
-FASTLLM_CLONES double sum_of_squares(const float* g, int64_t n) {
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int k = 0; k < kLanes; ++k) lanes[k] += double(g[i + k]) * double(g[i + k]);
-  for (int k = 0; i < n; ++i, ++k) lanes[k] += double(g[i]) * double(g[i]);
-  double sum = 0;
-  for (double lane : lanes) sum += lane;
-  return sum;
-}
-
-// docs/compatibility.md, with the bias corrections already divided out:
-// step = lr / (1 - b1^t), root = 1 / sqrt(1 - b2^t), keep = 1 - lr * weight decay.
-// clip: what a gradient is multiplied with, which also takes the loss scale away.
-struct Factors {
-  float clip, beta_1, one_minus_beta_1, beta_2, one_minus_beta_2, keep, step, root, epsilon;
-};
-
-FASTLLM_CLONES void update(float* __restrict p, float* __restrict m, float* __restrict v,
-                           const float* __restrict grad, int64_t n, const Factors& factors) {
-  const Factors f = factors;
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = grad[i] * f.clip;
-    m[i] = f.beta_1 * m[i] + f.one_minus_beta_1 * g;
-    v[i] = f.beta_2 * v[i] + f.one_minus_beta_2 * (g * g);
-    p[i] = p[i] * f.keep - f.step * m[i] / (std::sqrt(v[i]) * f.root + f.epsilon);
-  }
-}
-
 std::string group_name(double weight_decay, const std::optional<double>& scale) {
   const std::string decay = weight_decay == 1   ? "True"
                             : weight_decay == 0 ? "False"
@@ -112,13 +77,6 @@ std::vector<ParameterGroup> make_parameter_groups(const shard::Layout& layout, i
   return result;
 }
 
-struct AdamW::Chunk {
-  float* weights;  // the store's
-  int64_t state_begin, elements;
-  int group;
-  bool in_norm;
-};
-
 AdamW::AdamW(shard::Store& store, const AdamWOptions& options, distributed::Communicator* world)
     : store_(store),
       options_(options),
@@ -132,23 +90,17 @@ AdamW::AdamW(shard::Store& store, const AdamWOptions& options, distributed::Comm
           shard::part_of(store_.parts("weights"), s.weights_begin).at(s.weights_begin));
       for (int64_t begin = 0; begin < s.elements; begin += kChunk)
         chunks_.push_back({weights + begin, s.state_begin + begin,
-                           std::min(kChunk, s.elements - begin), int(g), s.in_norm});
+                           std::min(kChunk, s.elements - begin), int32_t(g), s.in_norm});
     }
 }
-
-AdamW::~AdamW() = default;
 
 // Squares of floats cannot overflow in double, nor can a sum of 2^63 of them: the sum is finite
 // exactly when every gradient is.
 AdamW::Norm AdamW::norm() const {
-  const float* gradients = store_.flat_data("grads");
-  const int64_t count = int64_t(chunks_.size());
   std::vector<double> sums(chunks_.size(), 0);
-#pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < count; ++c)
-    sums[c] = sum_of_squares(gradients + chunks_[c].state_begin, chunks_[c].elements);
+  sum_of_squares(chunks_, store_.flat_data("grads"), sums.data());
   double totals[] = {0, 0};  // squares; chunks with a gradient that is no number
-  for (int64_t c = 0; c < count; ++c) {
+  for (size_t c = 0; c < chunks_.size(); ++c) {
     totals[1] += !std::isfinite(sums[c]);
     if (chunks_[c].in_norm) totals[0] += sums[c];
   }
@@ -167,11 +119,11 @@ StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
   ++current_step;
   const double bias_1 = 1 - std::pow(options_.beta_1, double(current_step));
   const double bias_2 = 1 - std::pow(options_.beta_2, double(current_step));
-  std::vector<Factors> factors;
+  std::vector<AdamWFactors> factors;
   for (const ParameterGroup& group : groups_) {
     const double rate =
         learning_rate * group.lr_scale.value_or(options_.default_learning_rate_scale);
-    Factors f{};
+    AdamWFactors f{};
     f.clip = float(std::min(1.0, options_.gradient_norm_clipping / (report.gradient_norm + 1e-6)) /
                    unscaling.scale);
     f.beta_1 = float(options_.beta_1);
@@ -184,16 +136,9 @@ StepReport AdamW::step(double learning_rate, const Unscaling& unscaling) {
     f.epsilon = float(options_.epsilon);
     factors.push_back(f);
   }
-  float* const moments = store_.flat_data("exp_avgs");
-  float* const squares = store_.flat_data("exp_avgs_sq");
-  const float* const gradients = store_.flat_data("grads");
-  const int64_t count = int64_t(chunks_.size());
-#pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < count; ++c) {
-    const Chunk& chunk = chunks_[c];
-    update(chunk.weights, moments + chunk.state_begin, squares + chunk.state_begin,
-           gradients + chunk.state_begin, chunk.elements, factors[chunk.group]);
-  }
+  adamw_update(
+      chunks_, factors,
+      {store_.flat_data("exp_avgs"), store_.flat_data("exp_avgs_sq"), store_.flat_data("grads")});
   store_.invalidate_trainable();
   return report;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/optim/adamw_kernels.hpp"
 #include "core/shard/store.hpp"
 
 namespace fastllm::optim {
@@ -47,7 +48,6 @@ class AdamW {
   // world: all ranks of the run, over which the norm is; null: this one alone. Borrowed.
   AdamW(shard::Store& store, const AdamWOptions& options,
         distributed::Communicator* world = nullptr);
-  ~AdamW();
   // Gradient norm (padding, frozen chunks and tied copies excluded), clipping, update. Then
   // store.invalidate_trainable(). Unscaling and clipping multiply as gradients are read: the grads shard
   // keeps what backward left. Equal bits for any number of threads. learning_rate: the schedule's
@@ -60,8 +60,7 @@ class AdamW {
   AdamWOptions options_;
   distributed::Communicator* world_;
   std::vector<ParameterGroup> groups_;
-  struct Chunk;  // what one thread works on at a time; cut once, so that sums have one order
-  std::vector<Chunk> chunks_;
+  std::vector<AdamWChunk> chunks_;  // what one thread works on at a time
   // Of the gradients as they lie there; and whether all of them are finite, those that the norm
   // leaves out too.
   struct Norm {

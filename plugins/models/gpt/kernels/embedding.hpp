@@ -8,16 +8,18 @@
 
 namespace fastllm::gpt {
 
-struct TableRows {
-  const float* table;      // [any, width]; null: no such table
+template <class Element>
+struct TableRowsOf {
+  const Element* table;    // [any, width]; null: no such table
   const int64_t* indices;  // [count]
   // The rows that are here: index `first` is the first of them. Others are zeros.
   int64_t first = 0, rows = std::numeric_limits<int64_t>::max();
-  const float* row(int64_t at, int64_t width) const {
+  constexpr const Element* row(int64_t at, int64_t width) const {
     const int64_t index = indices[at] - first;
     return index >= 0 && index < rows ? table + index * width : nullptr;
   }
 };
+using TableRows = TableRowsOf<float>;
 
 // out [count, width] = (first[index] + second[index]) * dropout's factors. out may be first's rows,
 // each at its own place.

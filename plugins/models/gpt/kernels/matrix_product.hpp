@@ -8,10 +8,12 @@
 namespace fastllm::gpt {
 
 // Element (row, column) is data[row * row_stride + column * column_stride]; one stride is 1.
-struct MatrixView {
-  const float* data;
+template <class Element>
+struct MatrixViewOf {
+  const Element* data;
   int64_t row_stride, column_stride;
 };
+using MatrixView = MatrixViewOf<float>;
 
 // Whether this processor is one for which multiply_matrices is the faster one.
 bool prefers_tiles();

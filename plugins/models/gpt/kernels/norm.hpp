@@ -16,10 +16,10 @@ struct NormShape {
   // further in x, y_stride in y and in the gradients dy, dx and residual. 0: heads * columns.
   int64_t heads = 1, x_stride = 0, y_stride = 0;
 
-  int64_t x_at(int64_t row) const { return at(row, x_stride); }
-  int64_t y_at(int64_t row) const { return at(row, y_stride); }
+  constexpr int64_t x_at(int64_t row) const { return at(row, x_stride); }
+  constexpr int64_t y_at(int64_t row) const { return at(row, y_stride); }
 
-  int64_t at(int64_t row, int64_t stride) const {
+  constexpr int64_t at(int64_t row, int64_t stride) const {
     return stride == 0 ? row * columns : row / heads * stride + row % heads * columns;
   }
 };
@@ -29,13 +29,16 @@ struct NormShape {
 void norm_forward(const NormShape& shape, const float* x, const float* weight, const float* bias,
                   float* y, float* mean, float* inverse);
 
-struct NormGradients {
-  float* x = nullptr;  // [rows, columns], written, may be dy's memory; null: not wanted
-  const float* residual = nullptr;  // added to x's gradient; may be the memory of x
-  float* weight = nullptr;          // [columns]; null: frozen
+// Element: of the values; gradients of weights are float32.
+template <class Element>
+struct NormGradientsOf {
+  Element* x = nullptr;  // [rows, columns], written, may be dy's memory; null: not wanted
+  const Element* residual = nullptr;  // added to x's gradient; may be the memory of x
+  float* weight = nullptr;            // [columns]; null: frozen
   float* bias = nullptr;
   bool overwrite_weight = false, overwrite_bias = false;
 };
+using NormGradients = NormGradientsOf<float>;
 void norm_backward(const NormShape& shape, const float* x, const float* weight, const float* mean,
                    const float* inverse, const float* dy, const NormGradients& gradients);
 

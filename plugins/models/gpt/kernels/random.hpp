@@ -5,7 +5,7 @@
 // The generator is splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number
 // generators", 2014), entered at any place of its sequence. It costs two products an element, which
 // vectorise inside the loops that use the numbers; the host's Philox makes four numbers at a time
-// and does not.
+// and does not. What is constexpr here also runs inside kernels/cuda: the same numbers there.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace fastllm::gpt {
 
 // splitmix64's finalizer: every bit of the input reaches every bit of the output.
-FASTLLM_INLINE uint64_t mix_bits(uint64_t x) {
+FASTLLM_INLINE constexpr uint64_t mix_bits(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
   return x ^ (x >> 31);
@@ -41,7 +41,7 @@ inline uint64_t stream_key(uint64_t seed, uint64_t offset, RandomUse use) {
 }
 
 // 64 random bits, uniform.
-FASTLLM_INLINE uint64_t random_bits(uint64_t key, uint64_t index) {
+FASTLLM_INLINE constexpr uint64_t random_bits(uint64_t key, uint64_t index) {
   return mix_bits(key + (index + 1) * kGoldenGamma);
 }
 
@@ -55,7 +55,7 @@ struct Dropout {
   // element 0. run 0: all in one.
   int64_t run = 0, skip = 0, first = 0;
 
-  bool active() const { return threshold > 0; }
+  constexpr bool active() const { return threshold > 0; }
   // For elements that are counted from that one on.
   Dropout from(int64_t element) const {
     Dropout result = *this;
@@ -86,8 +86,13 @@ struct Dropout {
     }
   }
   // In one run: what element `index` is multiplied by, in forward and in backward.
-  FASTLLM_INLINE float factor(uint64_t index) const {
+  FASTLLM_INLINE constexpr float factor(uint64_t index) const {
     return (random_bits(key, index) >> 32) < threshold ? 0.0f : scale;
+  }
+  // In runs or not, for who meets elements one by one.
+  constexpr float factor_at(uint64_t index) const {
+    const uint64_t number = uint64_t(first) + index;
+    return factor(run > 0 ? number + number / uint64_t(run) * uint64_t(skip) : index);
   }
 };
 
