@@ -22,8 +22,8 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
 endif()
 # The system's own folders are searched anyhow; given as options they would come before those they must follow.
 list(APPEND CMAKE_CUDA_IMPLICIT_INCLUDE_DIRECTORIES ${CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES})
-# constexpr functions of shared headers run on both sides.
-add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>)
+# constexpr functions of shared headers run on both sides; lambdas may be given to kernels.
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda>)
 
 get_filename_component(fastllm_cuda_root ${FASTLLM_NVCC} DIRECTORY)
 get_filename_component(fastllm_cuda_root ${fastllm_cuda_root} DIRECTORY)

@@ -26,25 +26,6 @@ bool is_question(const std::string& name) {
 }
 // Parts of attention's products, which a device leaves to cuBLAS like all products.
 const Names kProcessorAlone{"multiply_panel", "pack_panels", "pack_transposed_panels"};
-// Of experts: they have no device twin and no case yet.
-const Names kOfExperts{"scored_activation_backward",
-                       "gather_expert_rows",
-                       "combine_expert_rows",
-                       "choose_largest",
-                       "row_softmax",
-                       "row_sigmoid",
-                       "row_log_sum",
-                       "take_chosen",
-                       "chosen_softmax",
-                       "add_column_sums",
-                       "add_choices",
-                       "chosen_softmax_backward",
-                       "chosen_probability_backward",
-                       "balance_backward",
-                       "z_backward",
-                       "row_exponentials",
-                       "balance_rows",
-                       "scale_columns"};
 
 Names kernels_in(const std::string& name_space, const std::string& files) {
   Names names = functions_in(name_space, files);
@@ -61,7 +42,7 @@ TEST(KernelList, NamesEveryKernelOfTheProcessor) {
   Names found = united(kernels_in("fastllm::shard", FASTLLM_CPU_ELEMENTS),
                        kernels_in("fastllm::optim", FASTLLM_CPU_ADAMW));
   for (const std::string& name : of_gpt)
-    if (!kProcessorAlone.contains(name) && !kOfExperts.contains(name)) found.insert(name);
+    if (!kProcessorAlone.contains(name)) found.insert(name);
   EXPECT_EQ(found, in_table());
   for (const std::string& name : kProcessorAlone) EXPECT_TRUE(of_gpt.contains(name)) << name;
 }

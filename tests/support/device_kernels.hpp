@@ -148,6 +148,40 @@ class DeviceSide {
                          const gpt::MatrixViewOf<T>& right, bool add, T* out, int64_t out_stride) {
     gpt::cuda::multiply_matrices(shape, left, right, add, out, out_stride, blas_);
   }
+  void scored_activation_backward(gpt::Activation kind, bool gated, int64_t rows, int64_t width,
+                                  const float* scores, T* pre, T* d_out, float* d_scores) {
+    gpt::cuda::scored_activation_backward(kind, gated, rows, width, scores, pre, d_out, d_scores,
+                                          get());
+  }
+  void gather_expert_rows(int64_t rows, int64_t width, const int64_t* tokens, const T* from,
+                          T* to) {
+    gpt::cuda::gather_expert_rows(rows, width, tokens, from, to, get());
+  }
+  void combine_expert_rows(const gpt::ExpertChoices& choices, int64_t width, const T* values,
+                           const float* scores, const T* start, T* sums) {
+    gpt::cuda::combine_expert_rows(choices, width, values, scores, start, sums, get());
+  }
+#define FASTLLM_IN_STREAM(name)              \
+  template <class... Arguments>              \
+  void name(const Arguments&... arguments) { \
+    gpt::cuda::name(arguments..., get());    \
+  }
+  FASTLLM_IN_STREAM(choose_largest)
+  FASTLLM_IN_STREAM(row_softmax)
+  FASTLLM_IN_STREAM(row_sigmoid)
+  FASTLLM_IN_STREAM(row_log_sum)
+  FASTLLM_IN_STREAM(take_chosen)
+  FASTLLM_IN_STREAM(chosen_softmax)
+  FASTLLM_IN_STREAM(add_column_sums)
+  FASTLLM_IN_STREAM(add_choices)
+  FASTLLM_IN_STREAM(chosen_softmax_backward)
+  FASTLLM_IN_STREAM(chosen_probability_backward)
+  FASTLLM_IN_STREAM(balance_backward)
+  FASTLLM_IN_STREAM(z_backward)
+  FASTLLM_IN_STREAM(row_exponentials)
+  FASTLLM_IN_STREAM(balance_rows)
+  FASTLLM_IN_STREAM(scale_columns)
+#undef FASTLLM_IN_STREAM
   void copy(void* to, DLDataType to_type, const void* from, DLDataType from_type, int64_t n) {
     cuda::copy(to, to_type, from, from_type, n, get());
   }

@@ -25,9 +25,11 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/expert_rows.hpp"
 #include "kernels/matrix_product.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/rotary.hpp"
+#include "kernels/routing.hpp"
 #include "kernels/row_sum.hpp"
 #include "kernels/softmax.hpp"
 
@@ -246,6 +248,20 @@ KernelOutputs run_activation_backward(Side& side, const ActivationCase& c) {
   auto* d_out = side.values(numbers(size));
   side.activation_backward(c.kind, c.gated, c.rows, c.width, pre, d_out);
   return {{"pre", side.take(pre, size_t(pre_size))}, {"out", side.take(d_out, size_t(size))}};
+}
+
+template <class Side>
+KernelOutputs run_scored_activation_backward(Side& side, const ActivationCase& c) {
+  Numbers numbers(21);
+  const int64_t size = c.rows * c.width, pre_size = c.gated ? 2 * size : size;
+  auto* pre = side.values(numbers(pre_size, 2));
+  auto* d_out = side.values(numbers(size));
+  float* d_scores = side.put(std::vector<float>(size_t(c.rows)));
+  side.scored_activation_backward(c.kind, c.gated, c.rows, c.width, side.put(numbers(c.rows)), pre,
+                                  d_out, d_scores);
+  return {{"pre", side.take(pre, size_t(pre_size))},
+          {"out", side.take(d_out, size_t(size))},
+          {"scores", side.take(d_scores, size_t(c.rows))}};
 }
 
 // ---------------------------------------------------------------- losses
@@ -541,6 +557,174 @@ KernelOutputs run_multiply_matrices(Side& side, const ProductCase& c) {
   return {{"out", side.take(out, size_t(c.rows * stride))}};
 }
 
+// ---------------------------------------------------------------- experts
+
+struct ExpertCase {
+  int64_t tokens, experts, chosen, width;
+  std::string name() const {
+    return in_words(
+        {{"tokens ", tokens}, {"experts ", experts}, {"chosen ", chosen}, {"width ", width}});
+  }
+  gpt::RoutingShape shape() const { return {tokens, experts, chosen}; }
+  int64_t size() const { return tokens * experts; }
+  int64_t choices() const { return tokens * chosen; }
+  // Different experts for each token.
+  std::vector<int32_t> index(Numbers& numbers) const {
+    const std::vector<int64_t> first = numbers.indices(tokens, experts);
+    std::vector<int32_t> result;
+    for (int64_t at : first)
+      for (int64_t j = 0; j < chosen; ++j) result.push_back(int32_t((at + j) % experts));
+    return result;
+  }
+};
+inline std::vector<ExpertCase> expert_cases() {
+  return {{300, 8, 2, 64}, {70, 5, 1, 33}, {1000, 16, 4, 16}, {1, 2, 2, 8}};
+}
+template <class Side>
+KernelOutputs run_gather_expert_rows(Side& side, const ExpertCase& c) {
+  Numbers numbers(22);
+  const int64_t rows = c.choices();
+  const auto* from = side.values(numbers(c.tokens * c.width));
+  auto* to = side.values(numbers(rows * c.width));
+  side.gather_expert_rows(rows, c.width, side.put(numbers.indices(rows, c.tokens)), from, to);
+  return {{"to", side.take(to, size_t(rows * c.width)), true}};
+}
+template <class Side>
+KernelOutputs run_combine_expert_rows(Side& side, const ExpertCase& c) {
+  KernelOutputs outputs;
+  for (bool plain : {false, true}) {  // without scores and start
+    Numbers numbers(23);
+    const int64_t rows = c.choices(), size = c.tokens * c.width;
+    const gpt::ExpertChoices choices{c.tokens, c.chosen, side.put(numbers.indices(rows, rows))};
+    const auto* values = side.values(numbers(rows * c.width));
+    const float* scores = plain ? nullptr : side.put(numbers(rows));
+    const auto* start = plain ? nullptr : side.values(numbers(size));
+    auto* sums = side.values(numbers(size));
+    side.combine_expert_rows(choices, c.width, values, scores, start, sums);
+    outputs.push_back({plain ? "plain sums" : "sums", side.take(sums, size_t(size))});
+  }
+  return outputs;
+}
+
+// The router's kernels: one output that call(numbers, out) fills, of `count` numbers.
+template <class Side, class Call>
+KernelOutputs run_routing(Side& side, int64_t count, Call&& call, bool exact = false) {
+  Numbers numbers(24);
+  float* out = side.put(numbers(count));
+  call(numbers, out);
+  return {{"out", side.take(out, size_t(count)), exact}};
+}
+template <class Side>
+KernelOutputs run_choose_largest(Side& side, const ExpertCase& c) {
+  int32_t* index = side.put(std::vector<int32_t>(size_t(c.choices())));
+  // Few different values: equal ones are chosen in order.
+  std::vector<float> values = Numbers(25)(c.size());
+  for (float& value : values) value = std::round(4 * value);
+  side.choose_largest(c.shape(), side.put(values), index);
+  return {{"index", side.take(index, size_t(c.choices())), true}};
+}
+template <class Side>
+KernelOutputs run_row_softmax(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(),
+                     [&](Numbers&, float* out) { side.row_softmax(c.shape(), out, out); });
+}
+template <class Side>
+KernelOutputs run_row_sigmoid(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(),
+                     [&](Numbers&, float* out) { side.row_sigmoid(c.shape(), out, out); });
+}
+template <class Side>
+KernelOutputs run_row_log_sum(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.tokens, [&](Numbers& numbers, float* out) {
+    side.row_log_sum(c.shape(), side.put(numbers(c.size(), 3)), out);
+  });
+}
+template <class Side>
+KernelOutputs run_take_chosen(Side& side, const ExpertCase& c) {
+  return run_routing(
+      side, c.choices(),
+      [&](Numbers& numbers, float* out) {
+        side.take_chosen(c.shape(), side.put(numbers(c.size())), side.put(c.index(numbers)), out);
+      },
+      true);
+}
+template <class Side>
+KernelOutputs run_chosen_softmax(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.choices(),
+                     [&](Numbers&, float* out) { side.chosen_softmax(c.shape(), out); });
+}
+template <class Side>
+KernelOutputs run_add_column_sums(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.experts, [&](Numbers& numbers, float* out) {
+    side.add_column_sums(c.shape(), side.put(numbers(c.size(), 1, 0.2f)), out);
+  });
+}
+template <class Side>
+KernelOutputs run_add_choices(Side& side, const ExpertCase& c) {
+  return run_routing(
+      side, c.experts,
+      [&](Numbers& numbers, float* out) {
+        side.add_choices(c.shape(), side.put(c.index(numbers)), out);
+      },
+      true);
+}
+template <class Side>
+KernelOutputs run_chosen_softmax_backward(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(), [&](Numbers& numbers, float* out) {
+    side.chosen_softmax_backward(c.shape(), side.put(c.index(numbers)),
+                                 side.put(numbers(c.choices(), 0.1f, 0.5f)),
+                                 side.put(numbers(c.choices())), out);
+  });
+}
+template <class Side>
+KernelOutputs run_chosen_probability_backward(Side& side, const ExpertCase& c) {
+  KernelOutputs outputs;
+  for (bool sigmoid : {false, true})
+    for (KernelOutput& output : run_routing(side, c.size(), [&](Numbers&numbers, float*out) {
+           side.chosen_probability_backward(c.shape(), sigmoid, side.put(c.index(numbers)),
+                                            side.put(numbers(c.size(), 0.1f, 0.5f)),
+                                            side.put(numbers(c.choices())), out);
+         }))
+      outputs.push_back(output);
+  return outputs;
+}
+template <class Side>
+KernelOutputs run_balance_backward(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(), [&](Numbers& numbers, float* out) {
+    side.balance_backward(c.shape(), side.put(numbers(c.size(), 0.1f, 0.5f)),
+                          side.put(numbers(c.experts)), 0.3f, out);
+  });
+}
+template <class Side>
+KernelOutputs run_z_backward(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(), [&](Numbers& numbers, float* out) {
+    side.z_backward(c.shape(), side.put(numbers(c.size())), side.put(numbers(c.tokens, 0.5f, 3)),
+                    0.3f, out);
+  });
+}
+template <class Side>
+KernelOutputs run_row_exponentials(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.size(), [&](Numbers& numbers, float* out) {
+    side.row_exponentials(c.shape(), side.put(numbers(c.size(), 3)), out);
+  });
+}
+template <class Side>
+KernelOutputs run_balance_rows(Side& side, const ExpertCase& c) {
+  return run_routing(side, c.experts, [&](Numbers& numbers, float* out) {
+    side.balance_rows(c.shape(), side.put(numbers(c.size(), 0.2f, 0.5f)),
+                      side.put(numbers(c.experts, 0.2f, 1)), 3 * c.tokens, out);
+  });
+}
+template <class Side>
+KernelOutputs run_scale_columns(Side& side, const ExpertCase& c) {
+  return run_routing(
+      side, c.size(),
+      [&](Numbers& numbers, float* out) {
+        side.scale_columns(c.shape(), out, side.put(numbers(c.experts)), out);
+      },
+      true);
+}
+
 // ---------------------------------------------------------------- the host's kernels
 
 inline constexpr DLDataType kElementTypes[]{kFloat32, kBfloat16, kFloat16};
@@ -663,6 +847,24 @@ std::vector<Kernel<Side>> kernel_table() {
       make("attention_softmax_backward", softmax_cases(), run_attention_softmax_backward<Side>),
       make("store_rows", store_cases(), run_store_rows<Side>),
       make("multiply_matrices", product_cases(), run_multiply_matrices<Side>),
+      make("scored_activation_backward", activation_cases(), run_scored_activation_backward<Side>),
+      make("gather_expert_rows", expert_cases(), run_gather_expert_rows<Side>),
+      make("combine_expert_rows", expert_cases(), run_combine_expert_rows<Side>),
+      make("choose_largest", expert_cases(), run_choose_largest<Side>),
+      make("row_softmax", expert_cases(), run_row_softmax<Side>),
+      make("row_sigmoid", expert_cases(), run_row_sigmoid<Side>),
+      make("row_log_sum", expert_cases(), run_row_log_sum<Side>),
+      make("take_chosen", expert_cases(), run_take_chosen<Side>),
+      make("chosen_softmax", expert_cases(), run_chosen_softmax<Side>),
+      make("add_column_sums", expert_cases(), run_add_column_sums<Side>),
+      make("add_choices", expert_cases(), run_add_choices<Side>),
+      make("chosen_softmax_backward", expert_cases(), run_chosen_softmax_backward<Side>),
+      make("chosen_probability_backward", expert_cases(), run_chosen_probability_backward<Side>),
+      make("balance_backward", expert_cases(), run_balance_backward<Side>),
+      make("z_backward", expert_cases(), run_z_backward<Side>),
+      make("row_exponentials", expert_cases(), run_row_exponentials<Side>),
+      make("balance_rows", expert_cases(), run_balance_rows<Side>),
+      make("scale_columns", expert_cases(), run_scale_columns<Side>),
       make("copy", elements_cases(),
            [](Side& side, const ElementsCase& c) {
              return run_elements(side, c, [&](void* to, const void* from) {

@@ -280,6 +280,174 @@ struct PlainSide : HostSide {
       }
   }
 
+  void scored_activation_backward(gpt::Activation kind, bool gated, int64_t rows, int64_t width,
+                                  const float* scores, float* pre, float* d_out, float* d_scores) {
+    for (int64_t row = 0; row < rows; ++row) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i) {
+        float* at = pre + row * (gated ? 2 * width : width) + i;
+        float& d = d_out[row * width + i];
+        const double x = at[0], up = gated ? double(at[width]) : 1.0, gradient = d,
+                     score = scores[row], out = activation(kind, x) * up;
+        sum += gradient * out;
+        d = float(score * out);
+        at[0] = float(score * gradient * up * slope(kind, x));
+        if (gated) at[width] = float(score * gradient * activation(kind, x));
+      }
+      d_scores[row] = float(sum);
+    }
+  }
+  void gather_expert_rows(int64_t rows, int64_t width, const int64_t* tokens, const float* from,
+                          float* to) {
+    for (int64_t i = 0; i < rows * width; ++i) to[i] = from[tokens[i / width] * width + i % width];
+  }
+  void combine_expert_rows(const gpt::ExpertChoices& choices, int64_t width, const float* values,
+                           const float* scores, const float* start, float* sums) {
+    for (int64_t i = 0; i < choices.tokens * width; ++i) {
+      double sum = start ? double(start[i]) : 0.0;
+      for (int64_t j = 0; j < choices.chosen; ++j) {
+        const int64_t choice = i / width * choices.chosen + j;
+        sum += (scores ? double(scores[choice]) : 1.0) *
+               values[choices.rows[choice] * width + i % width];
+      }
+      sums[i] = float(sum);
+    }
+  }
+
+  void choose_largest(const gpt::RoutingShape& shape, const float* values, int32_t* index) {
+    for (int64_t t = 0; t < shape.tokens; ++t) {
+      const float* row = values + t * shape.experts;
+      std::vector<int32_t> order(size_t(shape.experts));
+      for (size_t e = 0; e < order.size(); ++e) order[e] = int32_t(e);
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+      std::copy_n(order.begin(), shape.chosen, index + t * shape.chosen);
+    }
+  }
+  static double log_sum(const float* row, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += std::exp(double(row[i]));
+    return std::log(sum);
+  }
+  static void softmax(const float* row, int64_t count, float* out) {
+    const double z = log_sum(row, count);
+    for (int64_t i = 0; i < count; ++i) out[i] = float(std::exp(row[i] - z));
+  }
+  void row_softmax(const gpt::RoutingShape& shape, const float* values, float* out) {
+    for (int64_t t = 0; t < shape.tokens; ++t)
+      softmax(values + t * shape.experts, shape.experts, out + t * shape.experts);
+  }
+  void row_sigmoid(const gpt::RoutingShape& shape, const float* values, float* out) {
+    for (int64_t i = 0; i < shape.tokens * shape.experts; ++i)
+      out[i] = float(1 / (1 + std::exp(-double(values[i]))));
+  }
+  void row_log_sum(const gpt::RoutingShape& shape, const float* values, float* out) {
+    for (int64_t t = 0; t < shape.tokens; ++t)
+      out[t] = float(log_sum(values + t * shape.experts, shape.experts));
+  }
+  void take_chosen(const gpt::RoutingShape& shape, const float* values, const int32_t* index,
+                   float* scores) {
+    for (int64_t j = 0; j < shape.tokens * shape.chosen; ++j)
+      scores[j] = values[j / shape.chosen * shape.experts + index[j]];
+  }
+  void chosen_softmax(const gpt::RoutingShape& shape, float* scores) {
+    for (int64_t t = 0; t < shape.tokens; ++t)
+      softmax(scores + t * shape.chosen, shape.chosen, scores + t * shape.chosen);
+  }
+  void add_column_sums(const gpt::RoutingShape& shape, const float* values, float* sums) {
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      double sum = sums[e];
+      for (int64_t t = 0; t < shape.tokens; ++t) sum += values[t * shape.experts + e];
+      sums[e] = float(sum);
+    }
+  }
+  void add_choices(const gpt::RoutingShape& shape, const int32_t* index, float* counts) {
+    for (int64_t e = 0; e < shape.experts; ++e)
+      counts[e] += float(std::count(index, index + shape.tokens * shape.chosen, int32_t(e)));
+  }
+  // d_logits += the product of d_probabilities with the softmax's derivative at probabilities p.
+  static void add_softmax_gradient(int64_t count, const std::vector<double>& p,
+                                   const std::vector<double>& d, float* out) {
+    for (int64_t i = 0; i < count; ++i) {
+      double gradient = 0;
+      for (int64_t k = 0; k < count; ++k)
+        gradient += d[size_t(k)] * p[size_t(k)] * ((i == k) - p[size_t(i)]);
+      out[i] += float(gradient);
+    }
+  }
+  void chosen_softmax_backward(const gpt::RoutingShape& shape, const int32_t* index,
+                               const float* scores, const float* d_scores, float* d_logits) {
+    for (int64_t t = 0; t < shape.tokens; ++t) {
+      const int64_t first = t * shape.chosen;
+      for (int64_t i = 0; i < shape.chosen; ++i) {
+        // Scores need not sum to 1 here, so the diagonal is apart.
+        double gradient = double(scores[first + i]) * d_scores[first + i];
+        for (int64_t k = 0; k < shape.chosen; ++k)
+          gradient -= double(scores[first + i]) * scores[first + k] * d_scores[first + k];
+        d_logits[t * shape.experts + index[first + i]] += float(gradient);
+      }
+    }
+  }
+  void chosen_probability_backward(const gpt::RoutingShape& shape, bool sigmoid,
+                                   const int32_t* index, const float* probabilities,
+                                   const float* d_scores, float* d_logits) {
+    for (int64_t t = 0; t < shape.tokens; ++t) {
+      const auto experts = size_t(shape.experts);
+      std::vector<double> p(experts), d(experts);
+      for (size_t e = 0; e < experts; ++e) p[e] = probabilities[size_t(t) * experts + e];
+      for (int64_t j = 0; j < shape.chosen; ++j)
+        d[size_t(index[t * shape.chosen + j])] = d_scores[t * shape.chosen + j];
+      float* out = d_logits + t * shape.experts;
+      if (sigmoid)
+        for (size_t e = 0; e < experts; ++e) out[e] += float(p[e] * (1 - p[e]) * d[e]);
+      else
+        add_softmax_gradient(shape.experts, p, d, out);
+    }
+  }
+  void balance_backward(const gpt::RoutingShape& shape, const float* probabilities,
+                        const float* weights, float scale, float* d_logits) {
+    const auto experts = size_t(shape.experts);
+    for (int64_t t = 0; t < shape.tokens; ++t) {
+      std::vector<double> p(experts), d(experts);
+      for (size_t e = 0; e < experts; ++e) {
+        p[e] = probabilities[size_t(t) * experts + e];
+        d[e] = double(scale) * weights[e];
+      }
+      add_softmax_gradient(shape.experts, p, d, d_logits + t * shape.experts);
+    }
+  }
+  void z_backward(const gpt::RoutingShape& shape, const float* logits, const float* log_sums,
+                  float scale, float* d_logits) {
+    for (int64_t i = 0; i < shape.tokens * shape.experts; ++i) {
+      const double z = log_sums[i / shape.experts];
+      d_logits[i] += float(2 * double(scale) * z * std::exp(logits[i] - z));
+    }
+  }
+  void row_exponentials(const gpt::RoutingShape& shape, const float* logits, float* out) {
+    for (int64_t i = 0; i < shape.tokens * shape.experts; ++i) {
+      const float* row = logits + i / shape.experts * shape.experts;
+      out[i] = float(std::exp(double(logits[i]) - *std::max_element(row, row + shape.experts)));
+    }
+  }
+  void balance_rows(const gpt::RoutingShape& shape, const float* matrix,
+                    const float* column_factors, int64_t all_tokens, float* column_sums) {
+    for (int64_t e = 0; e < shape.experts; ++e) {
+      double sum = 0;
+      for (int64_t t = 0; t < shape.tokens; ++t) {
+        const float* row = matrix + t * shape.experts;
+        double of_row = 1e-9;
+        for (int64_t k = 0; k < shape.experts; ++k) of_row += double(row[k]) * column_factors[k];
+        sum += row[e] / of_row / double(all_tokens);
+      }
+      column_sums[e] = float(sum);
+    }
+  }
+  void scale_columns(const gpt::RoutingShape& shape, const float* matrix, const float* factors,
+                     float* out) {
+    for (int64_t i = 0; i < shape.tokens * shape.experts; ++i)
+      out[i] = float(double(matrix[i]) * factors[i % shape.experts]);
+  }
+
   static double read(const void* memory, DLDataType type, int64_t i) {
     if (type.bits == 32) return static_cast<const float*>(memory)[i];
     uint16_t bits;

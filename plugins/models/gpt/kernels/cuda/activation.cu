@@ -75,6 +75,38 @@ __global__ __launch_bounds__(kThreads) void backward(Activation kind, bool gated
   }
 }
 
+// The same with a score a row, whose gradient is a sum over the row.
+template <class Element, int kCount>
+__global__ __launch_bounds__(kThreads) void scored_backward(Activation kind, bool gated,
+                                                            int64_t width, const float* scores,
+                                                            Element* pre_all, Element* d_out_all,
+                                                            float* d_scores) {
+  Element* const pre = pre_all + int64_t(blockIdx.x) * (gated ? 2 * width : width);
+  Element* const d_out = d_out_all + int64_t(blockIdx.x) * width;
+  const float score = scores[blockIdx.x];
+  float d_score = 0;
+  for (int64_t at = int64_t(threadIdx.x) * kCount; at < width; at += int64_t(blockDim.x) * kCount) {
+    float x[kCount], up[kCount], d[kCount];
+    load<kCount>(pre + at, x);
+    load<kCount>(d_out + at, d);
+    if (gated) load<kCount>(pre + width + at, up);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const Value value = activate(kind, x[i]);
+      const float factor = gated ? up[i] : 1.0f, gradient = score * d[i];
+      d_score += d[i] * (value.f * factor);
+      d[i] = score * (value.f * factor);
+      x[i] = gradient * factor * value.derivative;
+      up[i] = gradient * value.f;
+    }
+    store<kCount>(d_out + at, d);
+    store<kCount>(pre + at, x);
+    if (gated) store<kCount>(pre + width + at, up);
+  }
+  d_score = block_sum(d_score);
+  if (threadIdx.x == 0) d_scores[blockIdx.x] = d_score;
+}
+
 }  // namespace
 
 template <class Element>
@@ -101,10 +133,26 @@ void activation_backward(Activation kind, bool gated, int64_t rows, int64_t widt
   });
 }
 
-#define INSTANTIATE(Element)                                                                    \
-  template void activation_forward<Element>(Activation, bool, int64_t, int64_t, const Element*, \
-                                            Element*, cudaStream_t);                            \
-  template void activation_backward<Element>(Activation, bool, int64_t, int64_t, Element*,      \
+template <class Element>
+void scored_activation_backward(Activation kind, bool gated, int64_t rows, int64_t width,
+                                const float* scores, Element* pre, Element* d_out, float* d_scores,
+                                cudaStream_t stream) {
+  if (rows == 0) return;
+  with_packs<Element>(packable<Element>({pre, d_out}, {width}), [&](auto pack) {
+    constexpr int kCount = decltype(pack)::value;
+    scored_backward<Element, kCount>
+        <<<unsigned(rows), threads_for(width, kCount, kThreads), 0, stream>>>(
+            kind, gated, width, scores, pre, d_out, d_scores);
+    check_launch("scored_activation_backward");
+  });
+}
+
+#define INSTANTIATE(Element)                                                                       \
+  template void scored_activation_backward<Element>(                                               \
+      Activation, bool, int64_t, int64_t, const float*, Element*, Element*, float*, cudaStream_t); \
+  template void activation_forward<Element>(Activation, bool, int64_t, int64_t, const Element*,    \
+                                            Element*, cudaStream_t);                               \
+  template void activation_backward<Element>(Activation, bool, int64_t, int64_t, Element*,         \
                                              Element*, cudaStream_t);
 FASTLLM_FOR_ELEMENTS(INSTANTIATE)
 

@@ -22,9 +22,11 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/expert_rows.hpp"
 #include "kernels/matrix_product.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/rotary.hpp"
+#include "kernels/routing.hpp"
 #include "kernels/row_sum.hpp"
 #include "kernels/softmax.hpp"
 
@@ -54,6 +56,10 @@ void activation_forward(Activation kind, bool gated, int64_t rows, int64_t width
 template <class Element>
 void activation_backward(Activation kind, bool gated, int64_t rows, int64_t width, Element* pre,
                          Element* d_out, cudaStream_t stream);
+template <class Element>
+void scored_activation_backward(Activation kind, bool gated, int64_t rows, int64_t width,
+                                const float* scores, Element* pre, Element* d_out, float* d_scores,
+                                cudaStream_t stream);
 
 // kernels/cross_entropy.hpp. losses: where the sums go, on the device; scratch: [rows].
 template <class Element>
@@ -110,6 +116,44 @@ void attention_softmax_backward(const ScoreBlock& block, const Blocks& blocks,
 template <class Element>
 void store_rows(int64_t rows, int64_t width, const Element* from, int64_t from_stride,
                 const float* factors, Element* to, int64_t to_stride, cudaStream_t stream);
+
+// kernels/expert_rows.hpp.
+template <class Element>
+void gather_expert_rows(int64_t rows, int64_t width, const int64_t* tokens, const Element* from,
+                        Element* to, cudaStream_t stream);
+template <class Element>
+void combine_expert_rows(const ExpertChoices& choices, int64_t width, const Element* values,
+                         const float* scores, const Element* start, Element* sums,
+                         cudaStream_t stream);
+
+// kernels/routing.hpp, in float32: routers are.
+void choose_largest(const RoutingShape& shape, const float* values, int32_t* index,
+                    cudaStream_t stream);
+void row_softmax(const RoutingShape& shape, const float* values, float* out, cudaStream_t stream);
+void row_sigmoid(const RoutingShape& shape, const float* values, float* out, cudaStream_t stream);
+void row_log_sum(const RoutingShape& shape, const float* values, float* out, cudaStream_t stream);
+void take_chosen(const RoutingShape& shape, const float* values, const int32_t* index,
+                 float* scores, cudaStream_t stream);
+void chosen_softmax(const RoutingShape& shape, float* scores, cudaStream_t stream);
+void add_column_sums(const RoutingShape& shape, const float* values, float* sums,
+                     cudaStream_t stream);
+void add_choices(const RoutingShape& shape, const int32_t* index, float* counts,
+                 cudaStream_t stream);
+void chosen_softmax_backward(const RoutingShape& shape, const int32_t* index, const float* scores,
+                             const float* d_scores, float* d_logits, cudaStream_t stream);
+void chosen_probability_backward(const RoutingShape& shape, bool sigmoid, const int32_t* index,
+                                 const float* probabilities, const float* d_scores, float* d_logits,
+                                 cudaStream_t stream);
+void balance_backward(const RoutingShape& shape, const float* probabilities, const float* weights,
+                      float scale, float* d_logits, cudaStream_t stream);
+void z_backward(const RoutingShape& shape, const float* logits, const float* log_sums, float scale,
+                float* d_logits, cudaStream_t stream);
+void row_exponentials(const RoutingShape& shape, const float* logits, float* out,
+                      cudaStream_t stream);
+void balance_rows(const RoutingShape& shape, const float* matrix, const float* column_factors,
+                  int64_t all_tokens, float* column_sums, cudaStream_t stream);
+void scale_columns(const RoutingShape& shape, const float* matrix, const float* factors, float* out,
+                   cudaStream_t stream);
 
 // kernels/matrix_product.hpp, by cuBLAS. blas works in the stream; one handle a thread and device.
 // scratch is the handle's.
