@@ -40,6 +40,11 @@ class ProcessStore final : public Store {
     const std::lock_guard lock(mutex_);
     return counts_[key] += amount;
   }
+  void remove(const std::string& key) override {
+    const std::lock_guard lock(mutex_);
+    texts_.erase(key);
+    counts_.erase(key);
+  }
 
  private:
   std::mutex mutex_;
