@@ -359,21 +359,26 @@ struct DropoutCase {
   int64_t count;
   double probability;
   bool based;
+  int64_t run = 0;  // elements between numbers that are left out; 0: none are
   std::string name() const {
-    return in_words(
-        {{"count ", count}, {"percent ", int64_t(probability * 100)}, {"based ", based}});
+    return in_words({{"count ", count},
+                     {"percent ", int64_t(probability * 100)},
+                     {"based ", based},
+                     {"run ", run}});
   }
 };
 inline std::vector<DropoutCase> dropout_cases() {
-  return {{4096, 0.3, true}, {4096, 0.1, false}, {777, 0.5, true}, {64, 0, true}};
+  return {
+      {4096, 0.3, true}, {4096, 0.1, false}, {777, 0.5, true}, {64, 0, true}, {777, 0.5, true, 64}};
 }
 template <class Side>
 KernelOutputs run_apply_dropout(Side& side, const DropoutCase& c) {
   Numbers numbers(10);
   const auto* values = side.values(numbers(c.count, 1, 5));  // none near 0: what is dropped shows
   auto* out = side.values(numbers(c.count));
-  side.apply_dropout(gpt::make_dropout(c.probability, 77), c.count, values, c.based ? out : nullptr,
-                     out);
+  gpt::Dropout dropout = gpt::make_dropout(c.probability, 77);
+  if (c.run) dropout = dropout.in_runs(c.run, 100).from(10);
+  side.apply_dropout(dropout, c.count, values, c.based ? out : nullptr, out);
   return {{"out", side.take(out, size_t(c.count))}};
 }
 

@@ -184,8 +184,8 @@ struct PlainSide : HostSide {
   void apply_dropout(const gpt::Dropout& dropout, int64_t count, const float* values,
                      const float* base, float* out) {
     for (int64_t i = 0; i < count; ++i)
-      out[i] =
-          float((base ? double(base[i]) : 0.0) + double(values[i]) * dropout.factor(uint64_t(i)));
+      out[i] = float((base ? double(base[i]) : 0.0) +
+                     double(values[i]) * dropout.factor_at(uint64_t(i)));
   }
   void gather_rows(const gpt::TableRows& first, const gpt::TableRows& second, int64_t count,
                    int64_t width, const gpt::Dropout& dropout, float* out) {
@@ -194,7 +194,7 @@ struct PlainSide : HostSide {
         const float* a = first.row(row, width);
         const double b = second.table ? second.row(row, width)[i] : 0;
         out[row * width + i] =
-            a ? float((a[i] + b) * dropout.factor(uint64_t(row * width + i))) : 0;
+            a ? float((a[i] + b) * dropout.factor_at(uint64_t(row * width + i))) : 0;
       }
   }
   void scatter_rows(const float* rows, const int64_t* indices, int64_t count, int64_t width,
@@ -204,7 +204,7 @@ struct PlainSide : HostSide {
         double sum = table[to * width + i];
         for (int64_t row = 0; row < count; ++row)
           if (indices[row] - first == to)
-            sum += double(rows[row * width + i]) * dropout.factor(uint64_t(row * width + i));
+            sum += double(rows[row * width + i]) * dropout.factor_at(uint64_t(row * width + i));
         table[to * width + i] = float(sum);
       }
   }

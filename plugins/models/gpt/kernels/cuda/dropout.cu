@@ -17,7 +17,8 @@ __global__ __launch_bounds__(kThreads) void drop(Dropout dropout, int64_t count,
   load<kCount>(values + at, some);
   if (base) load<kCount>(base + at, added);
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) some[i] = added[i] + some[i] * dropout.factor_at(uint64_t(at + i));
+  for (int i = 0; i < kCount; ++i)
+    some[i] = added[i] + some[i] * dropout.factor_at(uint64_t(at + i));
   store<kCount>(out + at, some);
 }
 
