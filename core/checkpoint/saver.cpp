@@ -200,11 +200,19 @@ void publish(const fs::path& finished, const fs::path& target) {
                                : fmt::format("Replacing the incomplete {}: it lacks {}",
                                              target.string(), lacks));
     if (::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) != 0) {
+      if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+        throw fs::filesystem_error("cannot exchange", finished, target,
+                                   std::error_code(errno, std::generic_category()));
       fs::path old = finished;
       old += ".replaced";
       fs::rename(target, old);
-      fs::rename(finished, target);
       std::error_code ignored;
+      try {
+        fs::rename(finished, target);
+      } catch (...) {
+        fs::rename(old, target, ignored);
+        throw;
+      }
       fs::remove_all(old, ignored);
     }
   } else {

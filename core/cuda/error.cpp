@@ -17,12 +17,12 @@ void check(cudaError_t error, const std::string& what) {
                                  : "nvidia-smi shows whether driver and device are well"));
 }
 
-std::optional<std::string> why_no_device() {
+std::optional<std::string> why_no_device(int device) {
   int count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
   cudaDeviceProp properties{};
-  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, 0);
+  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
   if (error != cudaSuccess) {
     cudaGetLastError();
     return fmt::format("expected an NVIDIA GPU with a driver for CUDA {}.{}, found {} ({})",

@@ -13,6 +13,6 @@ void check(cudaError_t error, const std::string& what);
 
 // Why no work can be given to a CUDA device here, as a sentence: no driver, an old one, no device, one
 // that the kernels were not built for. nullopt: device 0 can be used.
-std::optional<std::string> why_no_device();
+std::optional<std::string> why_no_device(int device = 0);
 
 }  // namespace fastllm::cuda

@@ -8,9 +8,14 @@ namespace fastllm::cuda {
 
 OnDevice::OnDevice(int device) {
   check(cudaGetDevice(&before_), "a CUDA device");
-  if (device != before_) check(cudaSetDevice(device), fmt::format("CUDA device {}", device));
+  if (device == before_) return;
+  check(cudaSetDevice(device), fmt::format("CUDA device {}", device));
+  changed_ = true;
 }
-OnDevice::~OnDevice() { cudaSetDevice(before_); }
+// Setting a device makes a context on it: not where nothing was changed.
+OnDevice::~OnDevice() {
+  if (changed_) cudaSetDevice(before_);
+}
 
 Event::Event(int device) {
   const OnDevice on(device);

@@ -19,6 +19,7 @@ class OnDevice {
 
  private:
   int before_ = 0;
+  bool changed_ = false;
 };
 
 // A point in a stream, without a time.

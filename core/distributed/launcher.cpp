@@ -208,6 +208,7 @@ class Launcher {
       ::execv(arguments.front(), arguments.data());
       ::_exit(127);
     }
+    ::setpgid(id, id);  // here too: a signal must find the group before the child has run
     ::close(out[1]);
     ::close(err[1]);
     children_.push_back({id, true});

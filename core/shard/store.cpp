@@ -178,11 +178,11 @@ struct PlacedStage {
 
 // Gradients of a group on their way to the shard.
 struct Reduction {
-  distributed::Pending pending = {};
   float* sum = nullptr;    // where it arrives; null: in the shard
   float* shard = nullptr;  // and what it is added to
   int64_t elements = 0;
-  std::vector<float> scratch = {};  // holds the sum where the buffer cannot
+  std::vector<float> scratch = {};    // holds the sum where the buffer cannot
+  distributed::Pending pending = {};  // goes first: it may write until then
 };
 
 struct Store::Impl {

@@ -1,6 +1,7 @@
-// checkpoint_distance A B: how far the parameters of two checkpoints of one model are apart, whatever
+// checkpoint_distance A B [N]: how far the parameters of two checkpoints of one model are apart, whatever
 // ranks wrote them. One JSON object: state -> parameter -> [norm of the difference, norm of B's].
-// Reads both through the format plugin by name, so that the layouts do not matter.
+// With N parameters whose name has .mlp.layer_ are told apart in N equal chunks, as NAME[0] .. : those
+// of experts. Reads both through the format plugin by name, so that the layouts do not matter.
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -29,7 +30,7 @@ std::vector<float> read(checkpoint::Reader& reader, const checkpoint::StoredTens
   return values;
 }
 
-nlohmann::json distances(checkpoint::Reader& first, checkpoint::Reader& second) {
+nlohmann::json distances(checkpoint::Reader& first, checkpoint::Reader& second, size_t experts) {
   std::map<std::pair<std::string, std::string>, checkpoint::StoredTensor> others;
   for (checkpoint::StoredTensor& stored : second.list()) {
     const std::pair key(stored.state, stored.tensor.name);
@@ -40,12 +41,18 @@ nlohmann::json distances(checkpoint::Reader& first, checkpoint::Reader& second) 
     const auto other = others.find({stored.state, stored.tensor.name});
     FASTLLM_ASSERT(other != others.end() && other->second.tensor.shape == stored.tensor.shape);
     const std::vector<float> a = read(first, stored), b = read(second, other->second);
-    double difference = 0, norm = 0;
-    for (size_t i = 0; i < a.size(); ++i) {
-      difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
-      norm += double(b[i]) * b[i];
+    const std::string& name = stored.tensor.name;
+    const bool divided = experts > 0 && name.find(".mlp.layer_") != std::string::npos;
+    const size_t chunks = divided ? experts : 1, size = a.size() / chunks;
+    for (size_t chunk = 0; chunk < chunks; ++chunk) {
+      double difference = 0, norm = 0;
+      for (size_t i = chunk * size; i < (chunk + 1) * size; ++i) {
+        difference += (double(a[i]) - b[i]) * (double(a[i]) - b[i]);
+        norm += double(b[i]) * b[i];
+      }
+      const std::string part = divided ? name + "[" + std::to_string(chunk) + "]" : name;
+      result[stored.state][part] = {std::sqrt(difference), std::sqrt(norm)};
     }
-    result[stored.state][stored.tensor.name] = {std::sqrt(difference), std::sqrt(norm)};
     others.erase(other);
   }
   FASTLLM_ASSERT(others.empty());
@@ -56,14 +63,14 @@ nlohmann::json distances(checkpoint::Reader& first, checkpoint::Reader& second) 
 
 int main(int argc, char** argv) {
   try {
-    FASTLLM_ASSERT(argc == 3);
+    FASTLLM_ASSERT(argc == 3 || argc == 4);
     host::Options options;
     options.plugin = "gpt";
     host::Job job(options);
     const host::RunningJob running(job);
     checkpoint::Format& format = job.registry().format("distributed");
     const auto first = format.open(argv[1]), second = format.open(argv[2]);
-    std::puts(distances(*first, *second).dump().c_str());
+    std::puts(distances(*first, *second, argc > 3 ? std::stoul(argv[3]) : 0).dump().c_str());
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());

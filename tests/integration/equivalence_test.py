@@ -57,6 +57,8 @@ MODELS = {
                                 "model__base_model__logit_z_loss": 1e-3},
     "experts": EXPERTS,
     "experts, jitter": {**EXPERTS, TRANSFORMER + "moe_jitter_eps": 0.1},
+    "experts, jitter, two samples at a time": {**EXPERTS, TRANSFORMER + "moe_jitter_eps": 0.1, "batch__micro_batch_size": 2},
+    "experts, sinkhorn": {**EXPERTS, TRANSFORMER + "expert_routing_type": "sinkhorn"},
     "experts, shared and frozen ones": {**EXPERTS, TRANSFORMER + "num_shared_experts": 1, TRANSFORMER + "mlp_lr_scale": [0, 1, 0, 1],
                                         TRANSFORMER + "attention_lr_scale": 0},
     "experts, all but their router frozen": {**EXPERTS, TRANSFORMER + "mlp_lr_scale": [0], TRANSFORMER + "embeddings_lr_scale": 0,
@@ -138,6 +140,13 @@ class EquivalenceSequence(EquivalenceCase):
 
     def test_experts(self):
         self.check({mesh: case for mesh, case in SEQUENCE.items() if "batch__micro_batch_size" not in case[1]}, "experts, jitter")
+
+    def test_experts_with_two_samples_at_a_time(self):
+        two = ("sdp2", "sdp2 x tp2 and the sequence, two samples at a time")
+        self.check({mesh: SEQUENCE[mesh] for mesh in two}, "experts, jitter, two samples at a time")
+
+    def test_experts_balanced_over_the_ranks_of_a_sample(self):
+        self.check({mesh: SEQUENCE[mesh] for mesh in ("sdp2", "sdp2 x tp2")}, "experts, sinkhorn")
 
     def test_window_and_documents(self):
         self.check(SEQUENCE, "dense, window and separate documents")

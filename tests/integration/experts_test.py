@@ -78,12 +78,14 @@ class Experts(RanksCase):
     def test_frozen_experts_keep_their_bits(self):
         for name, ranks, changes in (("one", 1, {}), ("dp2", 2, {ZERO: 3}), ("tp2", 2, {PARALLEL("tensor"): 2})):
             with self.subTest(name):
-                for frozen, model in (("some", MIX), ("all", {TRANSFORMER + "mlp_lr_scale": [0]}),
+                for frozen, model in (("[0]|[3]", MIX), ("all", {TRANSFORMER + "mlp_lr_scale": [0]}),
                                       ("router", {TRANSFORMER + "router_lr_scale": 0})):
                     experiment, _ = self.train(f"{name}, {frozen}", ranks, **EXPERTS, **model, **changes, training__checkpoint__interval=1)
-                    moved = checkpoint_distances(self, experiment, experiment, 10, then=1)
+                    moved = checkpoint_distances(self, experiment, experiment, 10, then=1, experts=4)
+                    self.assertEqual(sum("mlp.layer_" in parameter for parameter in moved["weights"]), 3 * 2 * 4)
                     for parameter, (difference, norm) in moved["weights"].items():
-                        still = frozen == "all" and "mlp.layer" in parameter or frozen == "router" and "router" in parameter
+                        still = (any(expert in parameter for expert in frozen.split("|")) or frozen == "router" and "router" in parameter
+                                 or frozen == "all" and "mlp.layer_" in parameter)
                         self.assertEqual(difference == 0, still, parameter)
 
 
@@ -125,9 +127,10 @@ class LongRun(HostTest):
         first, last = (sum(whole[i]["language_model_loss"] for i in steps) / 20
                        for steps in (range(1, 21), range(self.STEPS - 19, self.STEPS + 1)))
         self.assertLess(last, first - 1)
-        moved = checkpoint_distances(self, self.folder / "whole", self.folder / "whole", self.STEPS, then=75)
+        moved = checkpoint_distances(self, self.folder / "whole", self.folder / "whole", self.STEPS, then=75, experts=4)
         self.assertEqual({name for name, (difference, _) in moved["weights"].items() if difference == 0},
-                         {"layers.0.word_embeddings_weight"})
+                         {"layers.0.word_embeddings_weight", *(f"layers.{block}.mlp.layer_{layer}.weight[0]"
+                                                               for block in (1, 2) for layer in (1, 2))})
         # One rank gives the same curve.
         self.assert_ok(run_host("--plugin", "gpt", *overrides({**values, "training.train_iters": 10, "batch.micro_batch_size": 2,
                                                                "run.experiment_dir": str(self.folder / "one")})))

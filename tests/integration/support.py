@@ -168,11 +168,11 @@ def read_safetensors(path):
     return {name: (t["dtype"], t["shape"], body[slice(*t["data_offsets"])]) for name, t in header.items()}
 
 
-def checkpoint_distances(test, found, expected, iteration, then=None):
+def checkpoint_distances(test, found, expected, iteration, then=None, experts=0):
     """State -> parameter -> (norm of the difference, norm of the second) of two experiments' checkpoints, by whatever ranks; `then`: the
-    iteration of the second, where it is another."""
+    iteration of the second, where it is another; experts: so many, whose parts of a matrix are told apart, as NAME[0] .."""
     paths = [str(found / f"checkpoint/{iteration}"), str(expected / f"checkpoint/{iteration if then is None else then}")]
-    result = subprocess.run([str(BUILD / "bin/checkpoint_distance"), *paths], capture_output=True, text=True)
+    result = subprocess.run([str(BUILD / "bin/checkpoint_distance"), *paths, str(experts)], capture_output=True, text=True)
     test.assertEqual(result.returncode, 0, result.stderr)
     return json.loads(result.stdout)
 

@@ -11,6 +11,7 @@
 // which stay until it goes, and a function for each kernel with the processor's arguments.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -544,7 +545,10 @@ inline std::vector<ProductCase> product_cases() {
   std::vector<ProductCase> cases;
   for (bool left : {false, true})
     for (bool right : {false, true})
-      for (bool add : {false, true}) cases.push_back({70, 48, 96, left, right, add});
+      for (bool add : {false, true})
+        for (const auto& [rows, columns, depth] : std::vector<std::array<int64_t, 3>>{
+                 {70, 48, 96}, {1, 48, 96}, {70, 1, 96}, {70, 48, 1}})
+          cases.push_back({rows, columns, depth, left, right, add});
   return cases;
 }
 template <class Side>

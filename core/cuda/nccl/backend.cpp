@@ -25,6 +25,8 @@ class NcclBackend final : public distributed::DeviceBackend {
           fmt::format("expected CUDA device {}, found {} of them (from 0); start as many ranks "
                       "on a computer as it has GPUs, and see CUDA_VISIBLE_DEVICES",
                       device, count));
+    if (const auto why = why_no_device(device))
+      throw Error(Status::kUnavailable, fmt::format("CUDA device {}: {}", device, *why));
   }
   std::unique_ptr<distributed::Communicator> open_communicator(
       distributed::Store& store, const distributed::Group& group, int device,

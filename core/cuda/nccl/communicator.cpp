@@ -95,7 +95,7 @@ class Nccl final : public Communicator {
     void told(Body&& body) {
       try {
         body();
-      } catch (const std::runtime_error& e) {
+      } catch (const std::exception& e) {
         if (owner_.hooks_.failed)
           owner_.hooks_.failed(owner_.group(), operation_, number_, e.what());
         throw CommunicationError(

@@ -31,6 +31,7 @@ class Lane {
   // returns: what comes after is put in when it has.
   template <class Before, class Call, class After>
   void run(void* stream, Before&& before, Call&& call, After&& after) {
+    const OnDevice on(stream_.device());  // kernels start on the thread's device alone
     begin(static_cast<cudaStream_t>(stream));
     before(stream_.get());
     settle(call(comm_.get(), stream_.get()));

@@ -23,10 +23,12 @@ struct Operand {
   cublasOperation_t operation;
   int stride;
 };
+// Of one row or column both strides may be 1: cuBLAS wants no less than the length of what is
+// contiguous.
 template <class Element>
-Operand operand(const MatrixViewOf<Element>& view) {
-  if (view.column_stride == 1) return {CUBLAS_OP_N, int(view.row_stride)};
-  return {CUBLAS_OP_T, int(view.column_stride)};
+Operand operand(const MatrixViewOf<Element>& view, int64_t rows, int64_t columns) {
+  if (view.column_stride == 1) return {CUBLAS_OP_N, int(std::max(view.row_stride, columns))};
+  return {CUBLAS_OP_T, int(std::max(view.column_stride, rows))};
 }
 
 }  // namespace
@@ -37,7 +39,8 @@ void multiply_matrices(const ProductShape& shape, const MatrixViewOf<Element>& l
                        int64_t out_stride, cublasHandle_t blas) {
   if (shape.rows == 0 || shape.columns == 0) return;
   const float one = 1, kept = add ? 1 : 0;
-  const Operand a = operand(right), b = operand(left);
+  const Operand a = operand(right, shape.depth, shape.columns),
+                b = operand(left, shape.rows, shape.depth);
   const cublasStatus_t status = cublasGemmEx(
       blas, a.operation, b.operation, int(shape.columns), int(shape.rows), int(shape.depth), &one,
       right.data, kType<Element>, a.stride, left.data, kType<Element>, b.stride, &kept, out,
