@@ -54,6 +54,28 @@ class RanksCase(HostTest):
             self.assertEqual(len(RanksCase.references[key]), ITERATIONS + 3)
         return RanksCase.references[key]
 
+    def go_on_in_any_layout(self, layouts, pairs):
+        """layouts: name -> (ranks, changes); pairs: that it stops in and goes on in. The numbers are those of one process."""
+        for before, after in pairs:
+            with self.subTest(before=before, after=after):
+                name = f"{before} to {after}"
+                ranks, changes = layouts[before]
+                self.train(name, ranks, **changes, training__shutdown__interval=5)
+                ranks, changes = layouts[after]
+                experiment, output = self.train(name, ranks, **changes)
+                self.assertIn("Loading checkpoint from iteration 5", output)
+                self.assert_close(self.numbers(experiment), self.reference())
+
+    def evaluates_as_it_trained(self, changes):
+        """A run of one process, evaluated by two ranks in another layout."""
+        experiment, _ = self.train("evaluated")
+        layout = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in changes.items()]
+        self.assert_ok(run_host("evaluate", "--nproc", 2, "--plugin", "gpt", experiment, *layout, OMP_NUM_THREADS="1"))
+        expected = losses_of([m for m in read_metrics(experiment, 0) if m["phase"] == "validation"][-1])
+        found, = read_metrics(experiment, 1)
+        for name, loss in expected.items():
+            self.assertLessEqual(abs(losses_of(found)[name] - loss), 1e-5 * abs(loss), name)
+
     def start(self, name, ranks, **changes):
         experiment = self.folder / name
         # Far more steps than a test waits for.

@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 """Sequence-data parallel ranks beyond the table of equivalence_test.py: all that mixes tokens or counts them, checkpoints of one layout
 read by another, and what users are told."""
-import json
 import unittest
 
-from data_parallel_test import RanksCase
 from equivalence_test import PARALLEL, SHARED, TRANSFORMER, ZERO
-from support import losses_of, read_metrics, run_host
+from ranks_case import RanksCase
+from support import run_host
 
 
 class SequenceData(RanksCase):
@@ -37,24 +36,10 @@ class SequenceData(RanksCase):
     def test_a_checkpoint_goes_on_in_any_layout(self):
         layouts = {"one": (1, {}), "sdp2": (2, SHARED), "dp2 of sdp2": (4, {**SHARED, ZERO: 3}),
                    "sdp2 x tp2": (4, {**SHARED, PARALLEL("tensor"): 2})}
-        for before, after in (("sdp2", "one"), ("one", "sdp2"), ("dp2 of sdp2", "sdp2 x tp2")):
-            with self.subTest(before=before, after=after):
-                name = f"{before} to {after}"
-                ranks, changes = layouts[before]
-                self.train(name, ranks, **changes, training__shutdown__interval=5)
-                ranks, changes = layouts[after]
-                experiment, output = self.train(name, ranks, **changes)
-                self.assertIn("Loading checkpoint from iteration 5", output)
-                self.assert_close(self.numbers(experiment), self.reference())
+        self.go_on_in_any_layout(layouts, (("sdp2", "one"), ("one", "sdp2"), ("dp2 of sdp2", "sdp2 x tp2")))
 
     def test_evaluation_of_another_layout(self):
-        experiment, _ = self.train("evaluated")
-        changes = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in SHARED.items()]
-        self.assert_ok(run_host("evaluate", "--nproc", 2, "--plugin", "gpt", experiment, *changes, OMP_NUM_THREADS="1"))
-        expected = losses_of([m for m in read_metrics(experiment, 0) if m["phase"] == "validation"][-1])
-        found, = read_metrics(experiment, 1)
-        for name, loss in expected.items():
-            self.assertLessEqual(abs(losses_of(found)[name] - loss), 1e-5 * abs(loss), name)
+        self.evaluates_as_it_trained(SHARED)
 
     def test_a_length_that_does_not_divide(self):
         result = run_host("--nproc", "2", *self.arguments(self.folder / "refused", **SHARED, batch__sequence_length=31))

@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 """Tensor-parallel ranks beyond the table of equivalence_test.py: checkpoints of one layout read by another, everything that divides
 heads, words or tokens otherwise, and what users are told."""
-import json
 import unittest
 
-from data_parallel_test import RanksCase
 from equivalence_test import PARALLEL, TRANSFORMER, ZERO
-from support import losses_of, read_metrics, run_host
+from ranks_case import RanksCase
+from support import run_host
 
 TENSOR = {PARALLEL("tensor"): 2}
 SEQUENCE = {**TENSOR, PARALLEL("sequence_tensor"): True}
@@ -51,25 +50,10 @@ class TensorParallel(RanksCase):
     def test_a_checkpoint_goes_on_in_any_layout(self):
         layouts = {"one": (1, {}), "tp2": (2, TENSOR), "tp2 and the sequence": (2, SEQUENCE), "dp2": (2, {}),
                    "dp2 x tp2": (4, {**TENSOR, ZERO: 3})}
-        for before, after in (("tp2", "one"), ("one", "tp2 and the sequence"), ("dp2 x tp2", "dp2"), ("dp2", "dp2 x tp2")):
-            with self.subTest(before=before, after=after):
-                name = f"{before} to {after}"
-                ranks, changes = layouts[before]
-                self.train(name, ranks, **changes, training__shutdown__interval=5)
-                ranks, changes = layouts[after]
-                experiment, output = self.train(name, ranks, **changes)
-                self.assertIn("Loading checkpoint from iteration 5", output)
-                found = self.numbers(experiment)
-                self.assert_close(found, self.reference())
+        self.go_on_in_any_layout(layouts, (("tp2", "one"), ("one", "tp2 and the sequence"), ("dp2 x tp2", "dp2"), ("dp2", "dp2 x tp2")))
 
     def test_evaluation_of_another_layout(self):
-        experiment, _ = self.train("evaluated")
-        sequence = [f"{key.replace('__', '.')}={json.dumps(value)}" for key, value in SEQUENCE.items()]
-        self.assert_ok(run_host("evaluate", "--nproc", 2, "--plugin", "gpt", experiment, *sequence, OMP_NUM_THREADS="1"))
-        expected = losses_of([m for m in read_metrics(experiment, 0) if m["phase"] == "validation"][-1])
-        found, = read_metrics(experiment, 1)
-        for name, loss in expected.items():
-            self.assertLessEqual(abs(losses_of(found)[name] - loss), 1e-5 * abs(loss), name)
+        self.evaluates_as_it_trained(SEQUENCE)
 
 
 class TensorRefusals(RanksCase):
