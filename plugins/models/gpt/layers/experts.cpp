@@ -15,9 +15,6 @@
 namespace fastllm::gpt {
 namespace {
 
-const float* read(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
-float* write(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
-
 sdk::Parameter expert_weight(const std::string& name, int64_t rows, int64_t blocks,
                              const GptConfig& c, const Init& init) {
   auto matrix = weight(name, {c.experts * rows, c.hidden}, init, c.mlp_scale());
@@ -129,7 +126,6 @@ void MixtureOfExperts::forward(const TensorRegion& region, const at::Tensor& x,
       needs_input() && config_.mlp_recompute < MlpRecompute::kActivationAndInput ? x : at::Tensor();
   *saved = {.router = std::move(routing),
             .order = std::move(order),
-            .noise = noise,
             .pre = config_.mlp_recompute == MlpRecompute::kFull ? at::Tensor() : pre,
             .dropout = dropout};
 }
@@ -182,11 +178,9 @@ void MixtureOfExperts::backward(const TensorRegion& region, const Gradients& gra
 
   for (int64_t e = 0; e < experts; ++e) {
     const Span s = span(order, e, tokens);
-    const bool wanted = !frozen_[size_t(e)] && s.count > 0;
-    const auto none = [&](int index) { gradients.no_chunk(index, e, experts); };
-    if (!wanted) {
-      none(layer_1_);
-      none(layer_2_);
+    if (frozen_[size_t(e)] || s.count == 0) {
+      gradients.no_chunk(layer_1_, e, experts);
+      gradients.no_chunk(layer_2_, e, experts);
       continue;
     }
     gradients.chunk_product(layer_2_, e, experts, out.narrow(0, s.begin, s.count),
@@ -219,7 +213,7 @@ void MixtureOfExperts::backward(const TensorRegion& region, const Gradients& gra
       write(d_scores)[j] = read(d_row_scores)[order.rows[j]];
     region.sum(d_scores);
   }
-  router_.backward(region, gradients, saved.router, saved.noise, d_scores, d_losses, dx);
+  router_.backward(region, gradients, saved.router, d_scores, d_losses, dx);
 }
 
 void MixtureOfExperts::no_gradient(const Gradients& gradients) const {

@@ -12,7 +12,6 @@ namespace fastllm::gpt {
 struct ExpertsSaved {
   RouterSaved router;
   ExpertOrder order;  // of the routed experts; those of shared ones follow, token by token
-  at::Tensor noise;
   // Before the activation, [rows, ffn] or gated [rows, 2 ffn]; backward uses it up. Undefined: made
   // again.
   at::Tensor pre;

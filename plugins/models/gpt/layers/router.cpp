@@ -3,8 +3,6 @@
 // gradients go back to the rank's own, whose sum over ranks is the router's gradient (PARTIAL).
 #include "layers/router.hpp"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,9 +12,6 @@ namespace {
 // Balancing stops when the columns' factors move less, or after so many rounds.
 constexpr float kSettled = 1e-5f;
 constexpr int kMostRounds = 1000;
-
-const float* read(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
-float* write(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 sdk::Parameter router_weight(const GptConfig& c, const std::string& prefix) {
   auto matrix =
@@ -107,6 +102,7 @@ void Router::forward(const TensorRegion& region, const at::Tensor& x, const at::
   const at::Tensor own = empty({x.size(0), config_.routed_experts()});
   linear_.forward(x, own);
   saved.logits = saved.noisy = region.enter(own);
+  saved.noise = noise;
   if (noise.defined()) saved.noisy = widened(saved.logits).mul_(noise);
 
   const RoutingShape s = shape(saved.logits);
@@ -132,7 +128,7 @@ void Router::forward(const TensorRegion& region, const at::Tensor& x, const at::
 }
 
 void Router::backward(const TensorRegion& region, const Gradients& gradients,
-                      const RouterSaved& saved, const at::Tensor& noise, const at::Tensor& d_scores,
+                      const RouterSaved& saved, const at::Tensor& d_scores,
                       const RouterLosses& d_losses, const at::Tensor& dx) const {
   if (!trainable() && !dx.defined()) return;
   const RoutingShape s = shape(saved.logits);
@@ -154,7 +150,7 @@ void Router::backward(const TensorRegion& region, const Gradients& gradients,
     const double factor = d_losses.balance * double(s.experts) * config_.router_balance_coefficient;
     balance_backward(s, read(p), saved.choices.data(), float(factor / tokens), write(d_logits));
   }
-  if (noise.defined()) at::Tensor(d_logits).mul_(noise);
+  if (saved.noise.defined()) at::Tensor(d_logits).mul_(saved.noise);
   if (has_z_loss() && d_losses.z != 0) {
     const at::Tensor log_sums = empty({s.tokens});
     row_log_sum(s, read(saved.logits), write(log_sums));

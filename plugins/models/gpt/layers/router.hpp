@@ -22,11 +22,15 @@ struct RouterLosses {
 struct RouterSaved {
   at::Tensor input;  // outside the region; undefined when not needed or made again
   at::Tensor logits,
-      noisy;  // [tokens, experts]; noisy: as they were routed, the same without noise
+      noisy;         // [tokens, experts]; noisy: as they were routed, the same without noise
+  at::Tensor noise;  // factors from the one to the other; undefined: none
   Routes routes;
   // Of the losses, over all tokens of the micro-batch: how often an expert was chosen, by token.
   std::vector<float> choices;
 };
+
+inline const float* read(const at::Tensor& tensor) { return tensor.const_data_ptr<float>(); }
+inline float* write(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 class Router {
  public:
@@ -49,7 +53,7 @@ class Router {
   }
   // d_scores [tokens, chosen], undefined: zero. Adds to dx, outside; undefined: not wanted.
   void backward(const TensorRegion& region, const Gradients& gradients, const RouterSaved& saved,
-                const at::Tensor& noise, const at::Tensor& d_scores, const RouterLosses& d_losses,
+                const at::Tensor& d_scores, const RouterLosses& d_losses,
                 const at::Tensor& dx) const;
   void no_gradient(const Gradients& gradients) const { linear_.no_gradient(gradients); }
 
